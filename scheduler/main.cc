@@ -92,8 +92,6 @@ int Main(int argc, char** argv) {
   for (const char* later : kLaterCommands)
     app.add_subcommand(later, "not supported yet")->group("")->allow_extras();
   CLI::App* supervise = app.add_subcommand("supervise", "")->group("");
-  int control_fd = -1;
-  supervise->add_option("--control-fd", control_fd)->required();
 
   try {
     app.parse(argc, argv);
@@ -104,7 +102,7 @@ int Main(int argc, char** argv) {
   for (const char* later : kLaterCommands)
     if (app.got_subcommand(later))
       throw Error(Fault::kUsage, fmt::format("tilery {}: not supported yet", later));
-  if (supervise->parsed()) return RunSupervisor(control_fd, WorkerExecutable());
+  if (supervise->parsed()) return RunSupervisor(kControlFd, WorkerExecutable());
   if (run.app->parsed()) return RunCommand(run.Load(), run.json);
   if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
   if (status.app->parsed()) return StatusCommand(WorkFolderOf(status.what), status.json);

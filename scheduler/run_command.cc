@@ -80,7 +80,7 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   Coordinator coordinator(prepared.resolved.plan, resume, ledger,
                           MakeContext(job, prepared, record, launches[0].threads), options);
   LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
-                         options.token, ledger.epoch());
+                         options.token, ledger.epoch(), job.execution.work);
   size_t gone = 0;
   bool draining = false;
   const std::filesystem::path work = job.execution.work;
