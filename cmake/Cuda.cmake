@@ -1,0 +1,62 @@
+# The CUDA compiler and runtime. The .cu files include no Torch and are compiled wherever an nvcc is found,
+# also on hosts that have no GPU: code that nobody compiles does not stay correct.
+#
+# nvcc comes from CMAKE_CUDA_COMPILER, CUDACXX, PATH, /usr/local/cuda, or PyPI's packages (which tools/setup
+# installs beside torch where there is no other). Defines the target tilery_cudart: the runtime that Torch uses
+# too, as a shared library, so that both see one CUDA context.
+
+if(NOT CMAKE_CUDA_COMPILER)
+  set(nvcc_places "$ENV{CUDACXX}")
+  cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH torch_package)
+  cmake_path(GET torch_package PARENT_PATH site_packages)
+  find_program(TILERY_NVCC NAMES "$ENV{CUDACXX}" nvcc
+    HINTS ENV CUDA_HOME ENV CUDA_PATH
+    PATHS /usr/local/cuda "${site_packages}/nvidia/cu13" PATH_SUFFIXES bin)
+  mark_as_advanced(TILERY_NVCC)
+  if(TILERY_NVCC)
+    set(CMAKE_CUDA_COMPILER "${TILERY_NVCC}" CACHE FILEPATH "The CUDA compiler")
+  endif()
+endif()
+
+if(NOT CMAKE_CUDA_COMPILER)
+  tilery_missing(CUDA "no nvcc was found (run tools/setup, or set CUDACXX)")
+  return()
+endif()
+
+# Turing is the oldest card that CUDA 13 knows. Machine code for the cards that are in use in data centres;
+# the intermediate code for compute capability 7.5 serves all other cards from Turing on, and newer ones run
+# the last entry's. Real code for every card would make the archive larger than it may be.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 75-virtual 80-real 86-real 89-real 90-real 120
+    CACHE STRING "GPU architectures of the .cu files")
+endif()
+
+# The packages on PyPI have lib/ where a toolkit has lib64/, so nvcc does not find its own runtime without help.
+get_filename_component(nvcc_real "${CMAKE_CUDA_COMPILER}" REALPATH)
+cmake_path(GET nvcc_real PARENT_PATH cuda_root)
+cmake_path(GET cuda_root PARENT_PATH cuda_root)
+if(EXISTS "${cuda_root}/lib/libcudart.so.13" OR EXISTS "${cuda_root}/lib/libcudart_static.a")
+  string(APPEND CMAKE_CUDA_FLAGS_INIT " -L${cuda_root}/lib")
+endif()
+
+set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no C++20 for nvcc 13
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # tilery_cudart instead
+enable_language(CUDA)
+
+find_library(TILERY_cudart_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12
+  HINTS "${cuda_root}" PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH)
+mark_as_advanced(TILERY_cudart_LIBRARY)
+if(NOT TILERY_cudart_LIBRARY)
+  tilery_missing(CUDA "nvcc is ${CMAKE_CUDA_COMPILER}, but there is no libcudart.so below ${cuda_root}")
+  return()
+endif()
+add_library(tilery_cudart INTERFACE)
+target_include_directories(tilery_cudart SYSTEM INTERFACE "${cuda_root}/include")
+target_link_libraries(tilery_cudart INTERFACE "${TILERY_cudart_LIBRARY}")
+
+# As on the CPU: no fused multiply-add, so both devices give the same bytes.
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
+
+set(TILERY_HAVE_CUDA ON)
+set(TILERY_NOTE_CUDA "nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}: ${CMAKE_CUDA_COMPILER}")

@@ -1,0 +1,71 @@
+// Counters of a worker's stages. Thread-safe; cheap enough to be always on.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tilery {
+
+enum class Stage : uint8_t { kRead, kDecode, kH2d, kCompute, kBlend, kD2h, kEncode, kWrite };
+inline constexpr int kStages = 8;
+const char* StageName(Stage stage);  // "read", "decode", "h2d", "compute", "blend", "d2h", "encode", "write"
+
+struct StageTotals {
+  double s = 0;  // summed over threads
+  int64_t calls = 0;
+  int64_t bytes = 0;
+};
+
+struct TraceEvent {  // microseconds since the profile began
+  const char* name;
+  int64_t begin_us, duration_us;
+  uint32_t thread;
+  int64_t unit;  // -1: none
+};
+
+class Profile {
+ public:
+  Profile();
+  // Times one piece of work. Keep it on the stack of the thread that works.
+  class Scope {
+   public:
+    Scope(Profile& profile, Stage stage, int64_t unit = -1, int64_t bytes = 0);
+    ~Scope();
+    void AddBytes(int64_t bytes) { bytes_ += bytes; }
+    Scope(const Scope&) = delete;
+
+   private:
+    Profile& profile_;
+    Stage stage_;
+    int64_t unit_, bytes_;
+    std::chrono::steady_clock::time_point begin_;
+  };
+  std::array<StageTotals, kStages> totals() const;
+  double busy_s() const;  // time with at least one scope open
+  double alive_s() const;
+  std::vector<TraceEvent> TakeTrace();  // at most the newest 50,000 since the last call
+
+ private:
+  friend class Scope;
+  void Enter(std::chrono::steady_clock::time_point now);
+  void Leave(Stage stage, int64_t unit, int64_t bytes, std::chrono::steady_clock::time_point begin,
+             std::chrono::steady_clock::time_point now);
+  const std::chrono::steady_clock::time_point start_;
+  mutable std::mutex mutex_;  // guards all below
+  std::array<StageTotals, kStages> totals_{};
+  int open_ = 0;
+  std::chrono::steady_clock::time_point open_since_{};
+  double busy_s_ = 0;
+  std::vector<TraceEvent> trace_;
+  size_t trace_next_ = 0;
+};
+
+// Private memory of this process in bytes: anonymous and pinned, without file pages.
+int64_t PrivateMemory();
+
+}  // namespace tilery
