@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 namespace tilery {
+
+class ContentHash;
 
 // What decides whether a file is still the one seen before. Times are nanoseconds since the epoch.
 struct FileStamp {
@@ -29,7 +32,8 @@ std::string HashBytes(std::span<const std::byte> bytes);
 std::string HashText(const std::string& text);
 
 // A file open for reading. Thread-safe: ReadAt carries its own offset. Only regular files are opened
-// (a FIFO is refused without blocking). Errors are Error(kInput) with path, offset and sizes.
+// (a FIFO is refused without blocking). Errors are Error(kInput) with path, offset and sizes, but
+// kTransient for stale handles and a lack of descriptors or memory.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
@@ -58,14 +62,14 @@ struct Published {
 enum class Durability { kFsync, kRename };  // outputs: file and folder synced; caches: rename only
 
 // A new file being written under a temporary name in the folder of its target (created if missing).
-// Not thread-safe. Error(kOutput) names path and the system's reason, also for a full disk; the
-// destructor removes the temporary file unless Publish has succeeded.
+// Not thread-safe. Error(kOutput) names path and the system's reason, also for a full disk (kTransient
+// as above); the destructor removes the temporary file unless Publish has succeeded.
 //
 // Temporary names are ".tilery-<attempt>.part" (attempt: letters, digits, '.', '-'; unique among
 // attempts), so they never extend the final name, never carry a known extension, and no glob matches.
 class OutputFile {
  public:
-  OutputFile(const std::filesystem::path& target, const std::string& attempt);
+  OutputFile(const std::filesystem::path& target, const std::string& attempt, int mode = 0666);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
 
@@ -79,7 +83,9 @@ class OutputFile {
   void Truncate(int64_t size);
 
   // Syncs, reads the file back and hashes it (its size must be `size()`), calls `may_rename` (throws to
-  // forbid, e.g. when the lease is too old), renames, syncs the folder.
+  // forbid, e.g. when the lease is too old), renames, syncs the folder. With kRename nothing is synced,
+  // and a file that was written in one sequence is not read back: its hash was taken on the way.
+  // At most once; nothing may be written after.
   Published Publish(Durability durability, const std::function<void()>& may_rename = {});
 
  private:
@@ -88,9 +94,13 @@ class OutputFile {
   int fd_ = -1;
   int64_t position_ = 0;
   int64_t size_ = 0;
+  // Hash of the first `hashed_` bytes as they were written; null once a write has left the sequence.
+  std::unique_ptr<ContentHash> written_;
+  int64_t hashed_ = 0;
 };
 
-// Writes a small file whole (temp + fsync + rename). `mode` e.g. 0600.
+// Writes a small file whole (temp + fsync + rename), replacing what is there. `mode` e.g. 0600
+// (less the umask). Its attempts are named "small-<host>-<pid>-<n>".
 void WriteFileAtomically(const std::filesystem::path& path, const std::string& content,
                          Durability durability, int mode = 0644);
 std::string ReadSmallFile(const std::filesystem::path& path, size_t limit = 64 << 20);
