@@ -99,12 +99,12 @@ std::string LastLines(const std::string& text, size_t limit) {
 
 ProbeAnswer FromAnswer(const Json& json) {
   ProbeAnswer answer;
-  const Json& probe = json.at("probe");
-  answer.runs = probe.at("runs");
-  answer.error = probe.at("error");
-  answer.channels_in = probe.at("channels_in");
-  answer.channels_out = probe.at("channels_out");
-  for (int a = 0; a < 3; ++a) answer.scale[a] = Rational::Parse(probe.at("scale").at(a));
+  answer.runs = json.at("runs");
+  answer.error = json.at("error");
+  answer.channels_in = json.at("channels_in");
+  answer.channels_out = json.at("channels_out");
+  for (int a = 0; a < 3; ++a)
+    answer.scale[a] = {json.at("scale").at(2 * a), json.at("scale").at(2 * a + 1)};
   answer.device_kind = json.at("numerics").at("device_kind");
   answer.torch = json.at("numerics").at("torch");
   return answer;
