@@ -1,0 +1,25 @@
+// Reads a model's contract from the file itself, without Torch: a TorchScript or .pt2 file is a zip.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "scheduler/job.h"
+
+namespace tilery {
+
+struct ModelFile {
+  std::string path, hash, kind;  // kind: "torchscript"; "exported", "aotinductor": not supported yet
+  Contract contract;             // from extra/tilery.json; empty if there is none
+};
+
+// Error(kUsage) if the file is missing, no model, or its tilery.json is wrong (key and value named).
+ModelFile ReadModelFile(const std::filesystem::path& path);
+
+// Contract keys of a tilery.json or of the job's `model:` map; `where` goes into messages and `source`.
+Contract ContractFromJson(const std::string& json_text, const std::string& where);
+
+// Job over file over probed over assumed, key by key.
+Contract MergeContracts(const Contract& job, const Contract& file, const Contract& probed);
+
+}  // namespace tilery

@@ -1,0 +1,38 @@
+// Job + contract + headers -> Plan. Pure: no I/O, no clock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scheduler/inputs.h"
+#include "scheduler/job.h"
+#include "scheduler/plan.h"
+
+namespace tilery {
+
+// What the job resolves to once contract and headers are known; printed by `plan`.
+struct Resolved {
+  Plan plan;
+  Contract contract;
+  int dims = 2;
+  std::vector<int64_t> tile, overlap, trim;  // axis order without channels, `dims` of them
+  bool exact = false;
+  std::string inexact_reason;                // "not exact: exact needs overlap 40"
+  double redundancy = 1;
+  int64_t seam_bytes = 0, host_bytes = 0, scratch_bytes = 0, output_bytes = 0;
+  std::vector<std::string> warnings;
+};
+
+// `model_hash` goes into the items' keys, together with their effective parameters and the program's
+// numerics number. Items whose header failed, or whose output can't hold the result, are refused
+// (Item::refused). Error(kUsage): tiling mistakes, two items for one output, an output that is an input.
+Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
+                  const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs);
+
+// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of the
+// plan's tiles gets quarter-size units.
+void SizeUnits(Plan& plan, int64_t unit_memory);
+
+inline constexpr int kNumericsNumber = 1;  // raised only when bytes may change
+
+}  // namespace tilery

@@ -1,0 +1,29 @@
+// What earlier runs left that is still good: published outputs, bricks in the ledger, orphan bricks.
+#pragma once
+
+#include <string>
+
+#include "scheduler/coordinator.h"
+#include "scheduler/job.h"
+#include "scheduler/ledger.h"
+#include "scheduler/plan.h"
+
+namespace tilery {
+
+// Checks the outputs of all items against ledger and disk, and applies `existing` (refuse: Error(kUsage)
+// with count, three names and the ways out, before anything is written; skip: item unchanged; replace).
+// An output whose record has this item's key and whose stamp equals the recorded one is unchanged; if
+// size is equal but times differ its content hash decides; missing or shorter is redone; whole but
+// different is refused like a stranger's file. Claims all outputs and commits.
+Resume PlanResume(const Plan& plan, Existing existing, const std::string& numerics_key,
+                  const std::string& scratch, Ledger& ledger);
+
+// Key that goes into records: item key and numerics key in one.
+std::string OutputKey(const std::string& item_key, const std::string& numerics_key);
+
+// Removes what dead epochs left: bricks that no unit of this plan wants, stage files, temporaries in scratch
+// and beside the outputs.
+void SweepDead(const Plan& plan, const std::string& numerics_key, const std::string& scratch,
+               Ledger& ledger);
+
+}  // namespace tilery

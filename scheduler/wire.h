@@ -1,0 +1,62 @@
+// JSON forms of the values that travel between scheduler and worker (cluster/message.h).
+#pragma once
+
+#include "cluster/message.h"
+#include "scheduler/outcome.h"
+#include "scheduler/plan.h"
+
+namespace tilery {
+
+// All that is the job's, sent once in `welcome`.
+struct WorkerContext {
+  std::string work;             // absolute path of WORK
+  std::string scratch;          // absolute path of the scratch folder (bricks, stage files)
+  std::string model;            // absolute path of the model file
+  std::string model_hash;
+  int32_t dims = 2;
+  Index tile{1, 1, 1};
+  Scale scale;
+  int32_t model_in = 3, model_out = 3;
+  int64_t batch = 1;
+  std::string precision = "fp32";
+  std::string numerics_key;
+  std::string device_kind, torch;  // of the record: the worker refuses to start if its own differ
+  int lanes = 1;                // per worker
+  std::vector<ItemParams> params;
+};
+
+// One leased unit, complete in itself given the context.
+struct Brick {                  // of an infer unit that an assemble unit needs
+  int64_t block = 0;
+  std::string file, key;        // file: relative to scratch
+};
+struct UnitWork {
+  UnitKind kind = UnitKind::kInfer;
+  int64_t item = 0;
+  std::string input, output, item_key;
+  FileStamp stamp;
+  Header header;
+  int32_t params = 0;
+  UnitSizing sizing;
+  int64_t block = 0;            // infer
+  bool whole = false;           // infer: the item's only unit, writes the output itself
+  std::string stage_file;       // stage: to be written; infer of a staged item: to be read
+  std::string brick_key;        // infer with brick
+  // assemble: bricks of all blocks in order, named in `bricks_file` to keep messages small when there are
+  // more than 1,000: WORK-relative JSON file written by the scheduler.
+  std::vector<Brick> bricks;
+  std::string bricks_file;
+};
+
+Json ToJson(const WorkerContext& context);
+WorkerContext ContextFromJson(const Json& json);
+Json ToJson(const UnitWork& work);
+UnitWork UnitWorkFromJson(const Json& json);
+Json ToJson(const Outcome& outcome);
+Outcome OutcomeFromJson(const Json& json);
+Json ToJson(const ItemParams& params);
+ItemParams ItemParamsFromJson(const Json& json);
+Json ToJson(const FileStamp& stamp);
+FileStamp StampFromJson(const Json& json);
+
+}  // namespace tilery
