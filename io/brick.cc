@@ -30,8 +30,8 @@ constexpr size_t kFooterSize = 3 * sizeof(uint64_t) + kMagicSize;
 constexpr int64_t kBlockBytes = int64_t{1} << 20;
 constexpr size_t kLongestName = 255;
 
-// How an array is cut into blocks: whole planes where a plane is small, else whole rows of one plane.
-// A single row is never cut, however long.
+// How an array is cut into blocks: whole planes where a plane is small, else whole rows of one
+// plane. A single row is never cut, however long.
 struct Blocking {
   Index shape;
   int64_t row_bytes;
@@ -233,8 +233,8 @@ struct BrickReader::Impl {
   std::vector<Stored> stored;
 
   [[noreturn]] void Fail(const std::string& why) const {
-    throw Error(Fault::kTransient, "brick " + Printable(file.path().string()) + " is damaged: " +
-                                       why + "; its unit has to run again");
+    throw Error(Fault::kTransient, "brick " + Printable(file.path().string()) +
+                                       " is damaged: " + why + "; its unit has to run again");
   }
   void Load(const std::string& unit_key);
   void LoadTable(std::span<const std::byte> table, int64_t blocks_end);
@@ -270,8 +270,8 @@ void BrickReader::Impl::Load(const std::string& unit_key) {
   const auto table_size = end.Get<uint64_t>();
   const auto table_hash = end.Get<uint64_t>();
   if (end.GetText(kMagicSize) != kEndMagic) Fail("its end is missing");
-  // The table must fill the space between the blocks and the footer: this also bounds its size by that
-  // of the file before anything is allocated.
+  // The table must fill the space between the blocks and the footer: this also bounds its size by
+  // that of the file before anything is allocated.
   const auto limit = static_cast<uint64_t>(body_end);
   if (table_offset < kHeaderSize || table_offset > limit || table_size != limit - table_offset) {
     Fail("its size of " + std::to_string(file.size()) + " bytes is not what its end says");
@@ -383,8 +383,9 @@ void VerifyBrick(const std::filesystem::path& path, const std::string& unit_key)
     for (int64_t i = 0; i < blocking.count(); ++i) {
       const Box box = Shift(blocking.BoxOf(i), array.box.begin);
       block.resize(std::max(block.size(), static_cast<size_t>(blocking.BytesOf(i))));
-      reader.Read(index, box, DenseView(block.data(), array.dtype, array.channels, box.shape(),
-                                        Layout::kInterleaved));
+      reader.Read(
+          index, box,
+          DenseView(block.data(), array.dtype, array.channels, box.shape(), Layout::kInterleaved));
     }
   }
 }

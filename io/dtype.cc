@@ -28,11 +28,15 @@ constexpr Entry Of(const char* name) {
 
 // In the order of the enumeration.
 constexpr std::array<Entry, 9> kTypes = {
-    Of<uint8_t>("u8"),   Of<int8_t>("i8"),
-    Of<uint16_t>("u16"), Of<int16_t>("i16"),
-    Of<uint32_t>("u32"), Of<int32_t>("i32"),
+    Of<uint8_t>("u8"),
+    Of<int8_t>("i8"),
+    Of<uint16_t>("u16"),
+    Of<int16_t>("i16"),
+    Of<uint32_t>("u32"),
+    Of<int32_t>("i32"),
     {"f16", 2, false, -65504.0, 65504.0},
-    Of<float>("f32"),    Of<double>("f64"),
+    Of<float>("f32"),
+    Of<double>("f64"),
 };
 
 const Entry& EntryOf(DType type) {

@@ -10,8 +10,8 @@ namespace {
 constexpr std::array<const char*, 6> kFaultNames = {"usage", "input",     "output",
                                                     "model", "transient", "internal"};
 
-// Length of the well-formed UTF-8 sequence at `at`, or 0. Overlong forms, surrogates and code points
-// beyond U+10FFFF count as malformed.
+// Length of the well-formed UTF-8 sequence at `at`, or 0. Overlong forms, surrogates and code
+// points beyond U+10FFFF count as malformed.
 size_t Utf8Length(const std::string& s, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   const uint8_t lead = byte(at);

@@ -58,7 +58,8 @@ std::string HashFile(const std::filesystem::path& path) {
   if (offset != file.size()) {
     throw Error(Fault::kInput, "hash " + Printable(path.string()) + ": the file had " +
                                    std::to_string(file.size()) + " bytes and now has " +
-                                   std::to_string(offset) + "; let no one write to it during a run");
+                                   std::to_string(offset) +
+                                   "; let no one write to it during a run");
   }
   return hash.Hex();
 }

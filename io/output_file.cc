@@ -111,8 +111,8 @@ void OutputFile::WriteAt(int64_t offset, std::span<const std::byte> bytes) {
   if (done > 0) size_ = std::max(size_, offset + static_cast<int64_t>(done));
   if (failed != 0) {
     written_.reset();
-    throw OutputError("write " + Printable(target_.string()) + ", " + std::to_string(done) + " of " +
-                          std::to_string(bytes.size()) + " bytes written at offset " +
+    throw OutputError("write " + Printable(target_.string()) + ", " + std::to_string(done) +
+                          " of " + std::to_string(bytes.size()) + " bytes written at offset " +
                           std::to_string(offset),
                       failed);
   }
@@ -132,8 +132,8 @@ void OutputFile::Write(std::span<const std::byte> bytes) {
 
 void OutputFile::Seek(int64_t offset) {
   if (offset < 0) {
-    throw Error(Fault::kInternal, "seek to " + std::to_string(offset) + " in " +
-                                      Printable(target_.string()));
+    throw Error(Fault::kInternal,
+                "seek to " + std::to_string(offset) + " in " + Printable(target_.string()));
   }
   position_ = offset;
 }
@@ -141,9 +141,9 @@ void OutputFile::Seek(int64_t offset) {
 size_t OutputFile::ReadAt(int64_t offset, std::span<std::byte> into) {
   size_t done = 0;
   if (const int failed = PreadFully(fd_, offset, into, &done)) {
-    throw OutputError("read back " + Printable(target_.string()) + " at offset " +
-                          std::to_string(offset),
-                      failed);
+    throw OutputError(
+        "read back " + Printable(target_.string()) + " at offset " + std::to_string(offset),
+        failed);
   }
   return done;
 }
@@ -155,9 +155,8 @@ void OutputFile::Truncate(int64_t size) {
     failed = ftruncate(fd_, size) == 0 ? 0 : errno;
   } while (failed == EINTR);
   if (failed != 0) {
-    throw OutputError("set the size of " + Printable(target_.string()) + " to " +
-                          std::to_string(size),
-                      failed);
+    throw OutputError(
+        "set the size of " + Printable(target_.string()) + " to " + std::to_string(size), failed);
   }
   size_ = size;
   written_.reset();

@@ -10,8 +10,8 @@ namespace tilery {
 int PreadFully(int fd, int64_t offset, std::span<std::byte> into, size_t* done) {
   *done = 0;
   while (*done < into.size()) {
-    const ssize_t got = pread(fd, into.data() + *done, into.size() - *done,
-                              offset + static_cast<int64_t>(*done));
+    const ssize_t got =
+        pread(fd, into.data() + *done, into.size() - *done, offset + static_cast<int64_t>(*done));
     if (got == 0) return 0;
     if (got > 0) {
       *done += static_cast<size_t>(got);

@@ -34,24 +34,24 @@ struct Loop {
 };
 
 // Loops of the copy, outermost first: extents of 1 dropped, ordered by the target's stride so that
-// writing is sequential, and joined wherever both sides continue without a gap. Dense to dense becomes
-// a single loop whatever the layout.
+// writing is sequential, and joined wherever both sides continue without a gap. Dense to dense
+// becomes a single loop whatever the layout.
 struct Loops {
   std::array<Loop, 4> loop;
   int count = 0;
 };
 
 Loops PlanCopy(const ConstView& from, const View& to) {
-  const std::array<int64_t, 4> extent = {from.channels, from.shape[0], from.shape[1], from.shape[2]};
+  const std::array<int64_t, 4> extent = {from.channels, from.shape[0], from.shape[1],
+                                         from.shape[2]};
   Loops all;
   for (int axis = 0; axis < 4; ++axis) {
     if (extent[axis] != 1) {
       all.loop[all.count++] = {extent[axis], from.stride[axis], to.stride[axis]};
     }
   }
-  std::stable_sort(all.loop.begin(), all.loop.begin() + all.count, [](const Loop& a, const Loop& b) {
-    return std::abs(a.to) > std::abs(b.to);
-  });
+  std::stable_sort(all.loop.begin(), all.loop.begin() + all.count,
+                   [](const Loop& a, const Loop& b) { return std::abs(a.to) > std::abs(b.to); });
   Loops joined;
   for (int i = 0; i < all.count; ++i) {
     const Loop& inner = all.loop[i];
@@ -102,9 +102,9 @@ ConstView DenseView(const std::byte* data, DType type, int64_t channels, const I
 }
 
 bool IsDense(const ConstView& view, Layout layout) {
-  const ConstView dense =
-      MakeDense(view.data, view.dtype, view.channels, view.shape, layout);
-  const std::array<int64_t, 4> extent = {view.channels, view.shape[0], view.shape[1], view.shape[2]};
+  const ConstView dense = MakeDense(view.data, view.dtype, view.channels, view.shape, layout);
+  const std::array<int64_t, 4> extent = {view.channels, view.shape[0], view.shape[1],
+                                         view.shape[2]};
   for (int axis = 0; axis < 4; ++axis) {
     if (extent[axis] > 1 && view.stride[axis] != dense.stride[axis]) return false;
   }
