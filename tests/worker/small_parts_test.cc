@@ -1,9 +1,8 @@
-// Outcomes, bands, buffers, fault rules and the start line: the parts without threads or files.
+// Outcomes, bands, buffers and fault rules: the parts without threads or files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "io/error.h"
-#include "worker/agent.h"
 #include "worker/bands.h"
 #include "worker/fault_points.h"
 #include "worker/host_buffers.h"
@@ -65,7 +64,9 @@ void ExpectBands(const Index& shape, const std::vector<Box>& bands) {
     EXPECT_EQ(band.begin[2], 0);
     EXPECT_EQ(band.end[2], shape[2]);
     EXPECT_EQ(band.begin[0] * shape[1] + band.begin[1], row);
-    if (band.extent(0) > 1) EXPECT_EQ(band.extent(1), shape[1]);
+    if (band.extent(0) > 1) {
+      EXPECT_EQ(band.extent(1), shape[1]);
+    }
     row += band.extent(0) * band.extent(1);
   }
   EXPECT_EQ(row, shape[0] * shape[1]);
@@ -77,7 +78,9 @@ TEST(CutBands, CoversTheShapeInOrderWithinTheLimit) {
       const std::vector<Box> bands = CutBands(shape, 3, limit);
       ExpectBands(shape, bands);
       for (const Box& band : bands) {
-        if (band.extent(0) * band.extent(1) > 1) EXPECT_LE(band.voxels() * 3, limit);
+        if (band.extent(0) * band.extent(1) > 1) {
+          EXPECT_LE(band.voxels() * 3, limit);
+        }
         EXPECT_LE(band.voxels(), bands.front().voxels());
       }
     }
@@ -125,7 +128,9 @@ TEST(HostBuffers, KeepNoMoreThanTheirLimit) {
 TEST(HostBuffers, RoundUpByAQuarterAtMost) {
   for (size_t bytes = 1; bytes < 3'000'000; bytes += 977) {
     EXPECT_GE(HostBuffers::Rounded(bytes), bytes);
-    if (bytes > 4096) EXPECT_LE(HostBuffers::Rounded(bytes), bytes + bytes / 4 + 1);
+    if (bytes > 4096) {
+      EXPECT_LE(HostBuffers::Rounded(bytes), bytes + bytes / 4 + 1);
+    }
   }
 }
 
@@ -164,25 +169,6 @@ TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
 TEST(AttemptName, DiffersBetweenUnitsRunsAndAttempts) {
   EXPECT_EQ(AttemptName(12, 3, 1), "12.3.1");
   EXPECT_NE(AttemptName(12, 3, 1), AttemptName(1, 23, 1));
-}
-
-TEST(WorkerStart, IsReadFromTheSupervisorsLine) {
-  const WorkerStart start = WorkerStartFromJson(
-      R"({"token":"ab","host":"127.0.0.1","port":4711,"worker":"w3","device":"cpu","threads":2,"epoch":9})");
-  EXPECT_EQ(start.token, "ab");
-  EXPECT_EQ(start.endpoint.port, 4711);
-  EXPECT_EQ(start.worker, "w3");
-  EXPECT_EQ(start.threads, 2);
-  EXPECT_EQ(start.epoch, 9);
-}
-
-TEST(WorkerStart, NeverShowsTheTokenInAnError) {
-  try {
-    WorkerStartFromJson(R"({"token":"s3cr3t","host":5})");
-    ADD_FAILURE() << "a line without a port was taken";
-  } catch (const Error& e) {
-    EXPECT_THAT(e.what(), ::testing::Not(HasSubstr("s3cr3t")));
-  }
 }
 
 }  // namespace
