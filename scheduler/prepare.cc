@@ -87,7 +87,7 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
     return ledger ? ledger->FindOutput(path).has_value()
                   : std::binary_search(claimed.begin(), claimed.end(), path);
   });
-  std::unordered_map<std::string, Ledger::KnownInput> known;
+  std::unordered_map<std::string, KnownInput> known;
   if (ledger)
     for (const std::string& path : paths)
       if (auto input = ledger->FindInput(path)) known.emplace(path, std::move(*input));
