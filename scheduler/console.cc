@@ -7,6 +7,8 @@
 
 #include <cstdio>
 
+#include "io/error.h"
+
 namespace tilery {
 
 struct Console::LogFile {

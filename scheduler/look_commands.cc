@@ -8,6 +8,7 @@
 
 #include "cluster/message.h"
 #include "io/format.h"
+#include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/model_file.h"
 #include "scheduler/prepare.h"

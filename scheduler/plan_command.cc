@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
@@ -43,7 +44,7 @@ std::string Bytes(int64_t bytes) {
   double value = static_cast<double>(bytes);
   int k = 0;
   for (; value >= 1024 && k < 4; ++k) value /= 1024;
-  return fmt::format(k == 0 ? "{:.0f} {}" : "{:.1f} {}", value, units[k]);
+  return k == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[k]);
 }
 
 void PrintForPeople(const Job& job, const Prepared& prepared, int64_t batch) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <thread>
 
+#include "io/error.h"
 #include "scheduler/probe_client.h"
 
 namespace tilery {

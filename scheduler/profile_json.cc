@@ -1,5 +1,6 @@
 #include <map>
 
+#include "io/error.h"
 #include "scheduler/report.h"
 
 namespace tilery {

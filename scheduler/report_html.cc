@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pipeline/profile.h"
+#include "io/error.h"
 #include "scheduler/report.h"
 
 namespace tilery {
@@ -47,7 +48,7 @@ std::string Bytes(double bytes) {
   const char* units[] = {"B", "kB", "MB", "GB", "TB"};
   int k = 0;
   for (; bytes >= 1000 && k < 4; ++k) bytes /= 1000;
-  return fmt::format(k == 0 ? "{:.0f} {}" : "{:.1f} {}", bytes, units[k]);
+  return k == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[k]);
 }
 
 std::string Card(const std::string& value, const std::string& label, const char* kind = "") {

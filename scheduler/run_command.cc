@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cluster/launcher.h"
+#include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/console.h"
 #include "scheduler/coordinator.h"

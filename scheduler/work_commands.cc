@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/ledger.h"
 #include "scheduler/status.h"
