@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/blackbox"))
 sys.path.insert(0, str(ROOT / "tests"))
 from conftest import EXECUTABLE  # noqa: E402
-import models  # noqa: E402
+import nets  # noqa: E402
 
 
 def timed(*args) -> tuple[float, int, subprocess.CompletedProcess]:
@@ -46,7 +46,7 @@ def many_items(folder: pathlib.Path, items: int) -> None:
     Image.fromarray(np.full((16, 16, 3), 77, np.uint8)).save(data, "png")
     for k in range(items):
         (folder / "in" / f"p{k:06}.png").write_bytes(data.getvalue())
-    models.save("identity", folder / "identity.pt")
+    nets.save("identity", folder / "identity.pt")
     flags = ("--model", folder / "identity.pt", "--input", folder / "in", "--output", f"{folder}/out/", "--tile", 16)
     s, kb, p = timed("plan", *flags, "--json")
     assert p.returncode == 0, p.stderr
@@ -65,7 +65,7 @@ def many_items(folder: pathlib.Path, items: int) -> None:
 def volume(folder: pathlib.Path, mb: int) -> None:
     z = max(1, mb * 10**6 // (1024 * 1024))
     np.lib.format.open_memmap(folder / "v.npy", mode="w+", dtype=np.uint8, shape=(z, 1024, 1024)).flush()
-    models.save("identity", folder / "gray.pt", channels={"in": 1, "out": 1})
+    nets.save("identity", folder / "gray.pt", channels={"in": 1, "out": 1})
     s, kb, p = timed("run", "--model", folder / "gray.pt", "--input", folder / "v.npy", "--output", f"{folder}/vo/o.npy", "--tile",
                      128, "--overlap", 16, "--json")
     assert p.returncode == 0, p.stderr

@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from conftest import EXECUTABLE, digests, leftovers, picture
-import models
+import nets
 
 
 def children(pid: int) -> list[int]:
@@ -42,7 +42,7 @@ def victims(scheduler: int) -> dict[str, list[int]]:
 
 def make_job(folder: pathlib.Path, workers: int) -> pathlib.Path:
     """Small pictures (one unit each), a large one (bricks, staged) and a volume's worth of npy."""
-    models.save("slow", folder / "slow.pt")
+    nets.save("slow", folder / "slow.pt")
     for k in range(6):
         Image.fromarray(picture(90 + 10 * k, 120, seed=k)).save(folder / f"in{k}.png")
     Image.fromarray(picture(420, 520, seed=7)).save(folder / "in-large.png")

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-import models  # noqa: E402
+import nets  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXECUTABLE = pathlib.Path(os.environ.get("TILERY", ROOT / "build/bin/tilery")).resolve()
@@ -99,7 +99,7 @@ def model(tmp_path_factory):
         key = name + json.dumps(contract, sort_keys=True)
         if key not in made:
             made[key] = folder / f"{name}-{len(made)}.pt"
-            models.save(name, made[key], **contract)
+            nets.save(name, made[key], **contract)
         return made[key]
     return get
 

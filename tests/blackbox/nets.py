@@ -1,12 +1,26 @@
-"""Real nets for byte tests: the weights where they are at hand, else nets of the same construction, seeded."""
+"""Nets for black-box tests: known answers by name, and real nets for byte tests (the weights where they are at
+hand, else nets of the same construction, seeded)."""
 from __future__ import annotations
 
+import json
 import pathlib
 
 import torch
 import torch.nn as nn
 
 import models
+
+
+class Conv3(nn.Module):
+    """Two 3x3x3 convolutions, two classes: radius 2."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.n = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 2, 3, padding=1))
+
+    def forward(self, x):
+        return self.n(x)
 
 
 class MeshNet(nn.Module):
@@ -42,6 +56,23 @@ class DenseUpscaler(nn.Module):
         return 0.1 * self.tail(torch.cat([h, a, b], 1)) + nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
 
 
+BY_NAME = {
+    "identity": models.Identity, "nearest4": models.Nearest4, "mean8": models.Mean8, "ramp2d": models.Ramp2d,
+    "ramp3d": models.Ramp3d, "conv": models.Conv, "conv3": Conv3, "unet": lambda: models.UNet(2),
+    "throws": models.ThrowsOnBright, "nan": models.NanOnBright, "needs8": models.Needs8, "slow": lambda: models.Slow(120),
+}
+
+
+def make(name: str) -> nn.Module:
+    return BY_NAME[name]().eval()
+
+
+def save(name: str, path: pathlib.Path, **contract) -> None:
+    """A TorchScript file with its contract inside; dims are left to the item."""
+    contract = {"scale": 1, "channels": {"in": 3, "out": 3}, "range": [0, 1], **contract}
+    torch.jit.script(make(name)).save(str(path), _extra_files={"tilery.json": json.dumps(contract)})
+
+
 def real_or_alike(net: str, folder: pathlib.Path, scratch: pathlib.Path):
     """(path, contract for the job, tiling)"""
     if net == "meshnet":
@@ -52,7 +83,7 @@ def real_or_alike(net: str, folder: pathlib.Path, scratch: pathlib.Path):
         tiling, file, make = {"tile": 64, "overlap": 16}, "esrgan_slim_x2.pt", DenseUpscaler
     else:
         contract = {"dims": 2, "scale": 1, "channels": {"in": 3, "out": 3}, "multiple": 4}
-        tiling, file, make = {"tile": 64, "overlap": 16}, "", lambda: models.make("unet")
+        tiling, file, make = {"tile": 64, "overlap": 16}, "", lambda: make("unet")
     if file and (folder / file).exists():
         return folder / file, contract, tiling
     path = scratch / f"{net}.pt"

@@ -7,7 +7,6 @@ import tifffile
 import torch
 from PIL import Image
 
-import models
 import nets
 import reference
 from conftest import REAL_MODELS, digests, picture, volume
@@ -16,7 +15,7 @@ WINDOWS = ["linear", "cosine", "hann", "gaussian", "crop"]
 
 
 def as_function(name):
-    net = models.make(name).eval()
+    net = nets.make(name).eval()
 
     def call(a):
         with torch.inference_mode():
