@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "io/error.h"
+#include "cluster/message.h"
 #include "scheduler/commands.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
