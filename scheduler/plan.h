@@ -51,6 +51,7 @@ struct Item {
   int32_t infer_units = 0; // 1: the unit writes the output itself, no brick, no assemble unit
   bool staged = false;     // input without random access that several units read
   int64_t scratch_bytes = 0;  // peak: stage file + bricks
+  int64_t seam_bytes = 0;     // of it, partial sums
   int64_t output_bytes = 0;   // uncompressed samples
 
   int32_t units() const {

@@ -30,8 +30,12 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
                   const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs);
 
 // Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of the
-// plan's tiles gets quarter-size units.
+// plan's tiles gets quarter-size units (items that are one unit anyway stay whole). Fills everything of the
+// items that follows from it: units, tiles, bytes; and the plan's totals.
 void SizeUnits(Plan& plan, int64_t unit_memory);
+
+// Tiles of the grid over an item, without making it.
+int64_t GridTiles(const Index& shape, const Tiling& tiling);
 
 inline constexpr int kNumericsNumber = 1;  // raised only when bytes may change
 

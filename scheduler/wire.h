@@ -1,4 +1,5 @@
-// JSON forms of the values that travel between scheduler and worker (cluster/message.h).
+// JSON forms of the values that travel between scheduler and worker (cluster/message.h). Fields that hold
+// their default are left out. Every ...FromJson throws Error(kInternal) naming what is missing or wrong.
 #pragma once
 
 #include "cluster/message.h"
@@ -42,8 +43,8 @@ struct UnitWork {
   bool whole = false;           // infer: the item's only unit, writes the output itself
   std::string stage_file;       // stage: to be written; infer of a staged item: to be read
   std::string brick_key;        // infer with brick
-  // assemble: bricks of all blocks in order, named in `bricks_file` to keep messages small when there are
-  // more than 1,000: WORK-relative JSON file written by the scheduler.
+  // assemble: bricks of all blocks in order. More than 1,000 are named in `bricks_file` instead, to keep
+  // messages small: a file written by the scheduler, relative to WORK, read by BricksFromText.
   std::vector<Brick> bricks;
   std::string bricks_file;
 };
@@ -58,5 +59,10 @@ Json ToJson(const ItemParams& params);
 ItemParams ItemParamsFromJson(const Json& json);
 Json ToJson(const FileStamp& stamp);
 FileStamp StampFromJson(const Json& json);
+Json ToJson(const Header& header);
+Header HeaderFromJson(const Json& json);
+
+std::string BricksToText(const std::vector<Brick>& bricks);
+std::vector<Brick> BricksFromText(const std::string& text);
 
 }  // namespace tilery

@@ -1,0 +1,264 @@
+// Writing of TIFF: strips of a fixed number of rows, encoded here (libtiff only places them), so
+// that several threads can share the work and the bytes depend on nothing but samples and metadata.
+// Integers are deflated after horizontal differencing; floats, which hardly shrink, lie
+// uncompressed.
+#include <tiffio.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "io/container.h"
+#include "io/parallel_for.h"
+#include "io/row_cursor.h"
+#include "io/tiff.h"
+
+namespace tilery {
+namespace {
+
+constexpr int kLevel = 4;
+constexpr int64_t kStripBytes = 256 << 10;  // about
+constexpr int64_t kMargin = 1 << 16;        // for what is not samples, tables or metadata
+
+int PhotometricColours(const Header& header) {
+  const int colours = Colours(header);
+  return colours == 3 || (colours == 4 && header.alpha == AlphaKind::kNone) ? 3 : 1;
+}
+
+template <typename T>
+void Difference(std::byte* row, int64_t samples, int64_t channels) {
+  T before, value;
+  for (int64_t i = samples - 1; i >= channels; --i) {
+    std::memcpy(&value, row + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    std::memcpy(&before, row + (i - channels) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    value = static_cast<T>(value - before);
+    std::memcpy(row + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+  }
+}
+
+class TiffWriter final : public Writer {
+ public:
+  TiffWriter(OutputFile& file, const WriteSpec& spec, const TiffOptions& options)
+      : file_(file), header_(spec.header), threads_(spec.threads), cursor_(spec.header.shape) {
+    row_bytes_ =
+        header_.shape[2] * header_.channels * static_cast<int64_t>(DTypeSize(header_.dtype));
+    strip_rows_ = std::clamp<int64_t>(kStripBytes / row_bytes_, 1, header_.shape[1]);
+    handle_ = std::make_unique<TiffHandle>(file, IsBig(spec.metadata, options) ? "wl8" : "wl");
+    SetLayout();
+    SetMetadata(spec.metadata);
+  }
+
+  int64_t RowGranularity() const override { return strip_rows_; }
+
+  void Write(const Box& band, const ConstView& samples) override {
+    const RowRange rows = cursor_.Continue(band);
+    int64_t row = rows.begin;
+    while (row < rows.end) {
+      // As many strips as there are threads at once; a strip may also span bands.
+      const int64_t last = std::min(rows.end, (next_strip_ + threads_) * strip_rows_);
+      const int64_t pending_row = next_strip_ * strip_rows_ + pending_rows_;
+      const int64_t offset = pending_rows_ * row_bytes_;
+      pending_.resize(static_cast<size_t>(offset + (last - pending_row) * row_bytes_));
+      const View to = DenseView(pending_.data() + offset, header_.dtype, header_.channels,
+                                {1, last - row, header_.shape[2]}, Layout::kInterleaved);
+      CopyView(samples.Crop({{0, row - rows.begin, 0}, {1, last - rows.begin, header_.shape[2]}}),
+               to);
+      pending_rows_ += last - row;
+      row = last;
+      WriteWholeStrips();
+    }
+  }
+
+  void Finish() override {
+    cursor_.RequireEnd();
+    handle_->Call("its directory", [this] { return TIFFWriteDirectory(handle_->get()) == 1; });
+    handle_->Close();
+  }
+
+ private:
+  bool Compressed() const { return IsInteger(header_.dtype); }
+
+  bool IsBig(const Metadata& metadata, const TiffOptions& options) const {
+    const int64_t samples = row_bytes_ * header_.shape[1];
+    const int64_t strips = (header_.shape[1] + strip_rows_ - 1) / strip_rows_;
+    const auto words = static_cast<int64_t>(metadata.icc.size() + metadata.exif.size() +
+                                            metadata.description.size());
+    // Deflate may add five bytes per 16 KiB and some per strip.
+    const int64_t most = samples + samples / 1024 + strips * 64 + 2 * words + kMargin;
+    return most > options.classic_limit;
+  }
+
+  template <typename... Values>
+  void Set(uint32_t tag, Values... values) {
+    handle_->Call("tag " + std::to_string(tag),
+                  [&] { return TIFFSetField(handle_->get(), tag, values...) == 1; });
+  }
+
+  void SetLayout() {
+    const int colours = PhotometricColours(header_);
+    Set(TIFFTAG_IMAGEWIDTH, static_cast<uint32_t>(header_.shape[2]));
+    Set(TIFFTAG_IMAGELENGTH, static_cast<uint32_t>(header_.shape[1]));
+    Set(TIFFTAG_BITSPERSAMPLE, static_cast<int>(DTypeSize(header_.dtype) * 8));
+    Set(TIFFTAG_SAMPLESPERPIXEL, header_.channels);
+    const bool is_signed = IsInteger(header_.dtype) && LowestOf(header_.dtype) < 0;
+    Set(TIFFTAG_SAMPLEFORMAT, IsFloat(header_.dtype) ? SAMPLEFORMAT_IEEEFP
+                              : is_signed            ? SAMPLEFORMAT_INT
+                                                     : SAMPLEFORMAT_UINT);
+    Set(TIFFTAG_PHOTOMETRIC, colours == 3 ? PHOTOMETRIC_RGB : PHOTOMETRIC_MINISBLACK);
+    Set(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
+    Set(TIFFTAG_ROWSPERSTRIP, static_cast<uint32_t>(strip_rows_));
+    Set(TIFFTAG_COMPRESSION, Compressed() ? COMPRESSION_ADOBE_DEFLATE : COMPRESSION_NONE);
+    if (Compressed()) Set(TIFFTAG_PREDICTOR, PREDICTOR_HORIZONTAL);
+    const int extras = header_.channels - colours;
+    if (extras > 0) {
+      std::vector<uint16_t> kinds(static_cast<size_t>(extras), EXTRASAMPLE_UNSPECIFIED);
+      if (header_.alpha == AlphaKind::kStraight) kinds.back() = EXTRASAMPLE_UNASSALPHA;
+      if (header_.alpha == AlphaKind::kAssociated) kinds.back() = EXTRASAMPLE_ASSOCALPHA;
+      Set(TIFFTAG_EXTRASAMPLES, extras, kinds.data());
+    }
+  }
+
+  void SetMetadata(const Metadata& metadata) {
+    if (metadata.orientation != 1) Set(TIFFTAG_ORIENTATION, metadata.orientation);
+    if (metadata.resolution) {
+      // Metres are not in TIFF: centimetres.
+      const bool metres = metadata.resolution_unit == 1;
+      const double per = metres ? 0.01 : 1;
+      Set(TIFFTAG_XRESOLUTION, (*metadata.resolution)[0] * per);
+      Set(TIFFTAG_YRESOLUTION, (*metadata.resolution)[1] * per);
+      Set(TIFFTAG_RESOLUTIONUNIT, metadata.resolution_unit == 0   ? RESUNIT_NONE
+                                  : metadata.resolution_unit == 2 ? RESUNIT_INCH
+                                                                  : RESUNIT_CENTIMETER);
+    }
+    if (!metadata.description.empty()) {
+      Set(TIFFTAG_IMAGEDESCRIPTION, metadata.description.c_str());
+    }
+    if (!metadata.icc.empty() && ForeignProfile(metadata.icc, Colours(header_)).empty()) {
+      Set(TIFFTAG_ICCPROFILE, static_cast<uint32_t>(metadata.icc.size()),
+          static_cast<const void*>(metadata.icc.data()));
+    }
+  }
+
+  // Encodes what is pending, but for a strip that is not full yet, and leaves that at the front.
+  void WriteWholeStrips() {
+    const bool at_end = next_strip_ * strip_rows_ + pending_rows_ == header_.shape[1];
+    const int64_t strips =
+        at_end ? (pending_rows_ + strip_rows_ - 1) / strip_rows_ : pending_rows_ / strip_rows_;
+    if (strips == 0) return;
+    std::vector<std::vector<Bytef>> encoded(static_cast<size_t>(strips));
+    const auto rows_of = [&](int64_t i) {
+      return std::min(strip_rows_, pending_rows_ - i * strip_rows_);
+    };
+    if (Compressed()) {
+      ParallelFor(threads_, strips, [&](int64_t i) {
+        encoded[static_cast<size_t>(i)] =
+            Encode(pending_.data() + i * strip_rows_ * row_bytes_, rows_of(i));
+      });
+    }
+    for (int64_t i = 0; i < strips; ++i) {
+      std::byte* plain = pending_.data() + i * strip_rows_ * row_bytes_;
+      auto& packed = encoded[static_cast<size_t>(i)];
+      void* data = Compressed() ? static_cast<void*>(packed.data()) : plain;
+      const auto bytes =
+          Compressed() ? static_cast<tmsize_t>(packed.size()) : rows_of(i) * row_bytes_;
+      handle_->Call("strip " + std::to_string(next_strip_), [&] {
+        return TIFFWriteRawStrip(handle_->get(), static_cast<uint32_t>(next_strip_), data, bytes) ==
+               bytes;
+      });
+      ++next_strip_;
+    }
+    const int64_t done = std::min(pending_rows_, strips * strip_rows_);
+    pending_.erase(pending_.begin(), pending_.begin() + done * row_bytes_);
+    pending_rows_ -= done;
+  }
+
+  std::vector<Bytef> Encode(std::byte* rows, int64_t count) const {
+    const size_t size = DTypeSize(header_.dtype);
+    const int64_t samples = header_.shape[2] * header_.channels;
+    for (int64_t y = 0; y < count; ++y) {
+      std::byte* row = rows + y * row_bytes_;
+      if (size == 1) Difference<uint8_t>(row, samples, header_.channels);
+      if (size == 2) Difference<uint16_t>(row, samples, header_.channels);
+      if (size == 4) Difference<uint32_t>(row, samples, header_.channels);
+    }
+    const auto bytes = static_cast<uLong>(count * row_bytes_);
+    uLongf packed_bytes = compressBound(bytes);
+    std::vector<Bytef> packed(packed_bytes);
+    if (compress2(packed.data(), &packed_bytes, reinterpret_cast<const Bytef*>(rows), bytes,
+                  kLevel) != Z_OK) {
+      throw Error(Fault::kTransient, InFile(file_.target(), "zlib has no memory"));
+    }
+    packed.resize(packed_bytes);
+    return packed;
+  }
+
+  OutputFile& file_;
+  Header header_;
+  int threads_;
+  RowCursor cursor_;
+  int64_t row_bytes_ = 0;
+  int64_t strip_rows_ = 1;
+  int64_t next_strip_ = 0;
+  int64_t pending_rows_ = 0;  // from the start of next_strip_ on
+  std::vector<std::byte> pending_;
+  std::unique_ptr<TiffHandle> handle_;
+};
+
+bool RecognisesTiff(std::span<const std::byte> head) {
+  const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+  for (const std::string_view magic :
+       {std::string_view("II*\0", 4), std::string_view("MM\0*", 4), std::string_view("II+\0", 4),
+        std::string_view("MM\0+", 4)}) {
+    if (text.starts_with(magic)) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<Writer> Create(OutputFile& file, const WriteSpec& spec) {
+  return CreateTiff(file, spec, {});
+}
+
+std::string WhyNotTiff(const Header& header) {
+  constexpr int64_t kMostPixels = 0x7FFFFFFF;
+  constexpr int64_t kMostChannels = 65535;
+  if (header.shape[0] != 1) {
+    return "TIFF of " + std::to_string(header.shape[0]) +
+           " pages is not supported yet; .npy and NIfTI hold volumes";
+  }
+  if (header.channels > kMostChannels) {
+    return "TIFF holds 1 to " + std::to_string(kMostChannels) + " channels, not " +
+           std::to_string(header.channels);
+  }
+  for (const int axis : {1, 2}) {
+    if (header.shape[static_cast<size_t>(axis)] > kMostPixels) {
+      return "TIFF holds 1 to " + std::to_string(kMostPixels) + " pixels along an axis, not " +
+             std::to_string(header.shape[static_cast<size_t>(axis)]);
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> TiffLosses(const Header& from, const Metadata& metadata) {
+  std::vector<std::string> losses;
+  const std::string foreign = ForeignProfile(metadata.icc, Colours(from));
+  if (!foreign.empty()) losses.push_back("ICC profile (made for " + foreign + " pictures)");
+  AddColourLosses(metadata, &losses);
+  if (!metadata.exif.empty()) losses.push_back("EXIF");
+  if (!metadata.nifti.empty()) losses.push_back("NIfTI header (affine, units)");
+  return losses;
+}
+
+}  // namespace
+
+std::unique_ptr<Writer> CreateTiff(OutputFile& file, const WriteSpec& spec,
+                                   const TiffOptions& options) {
+  return std::make_unique<TiffWriter>(file, spec, options);
+}
+
+const Container& TiffContainer() {
+  static const Container container{"tiff", {".tif", ".tiff"}, RecognisesTiff, OpenTiff,
+                                   Create, WhyNotTiff,        TiffLosses};
+  return container;
+}
+
+}  // namespace tilery
