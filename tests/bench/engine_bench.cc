@@ -1,13 +1,15 @@
-// How near the engine in memory comes to a plain loop of forward passes, with the same cores, batches and model in
-// the same process:
+// How near the engine in memory comes to a plain loop of forward passes, with the same cores,
+// batches and model in the same process:
 //
-//   engine_bench MODEL.pt --dims 2 --tile 256 --overlap 32 --scale 2 --in 3 --out 3 [--batch 8] [--lanes 2]
+//   engine_bench MODEL.pt --dims 2 --tile 256 --overlap 32 --scale 2 --in 3 --out 3 [--batch 8]
+//   [--lanes 2]
 //                [--batches 4] [--rounds 5] [--dtype u8]
 //
-// The plain loop knows neither tiles nor samples: it calls the model on one fixed tensor per thread. Its best form is
-// the ceiling: LANES threads with one intra-op thread each, or one thread with LANES intra-op threads. Rounds of all
-// three alternate, since other work on the machine comes and goes; the table has medians, and the ratio is the
-// median of the rounds' own ratios. CPU time per tile is printed beside, as it suffers less from other work.
+// The plain loop knows neither tiles nor samples: it calls the model on one fixed tensor per
+// thread. Its best form is the ceiling: LANES threads with one intra-op thread each, or one thread
+// with LANES intra-op threads. Rounds of all three alternate, since other work on the machine comes
+// and goes; the table has medians, and the ratio is the median of the rounds' own ratios. CPU time
+// per tile is printed beside, as it suffers less from other work.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
@@ -57,7 +59,8 @@ Cost Measure(int64_t tiles, const Body& body) {
   const auto begin = std::chrono::steady_clock::now();
   body();
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
-  return {wall.count() / static_cast<double>(tiles), (CpuSeconds() - cpu) / static_cast<double>(tiles)};
+  return {wall.count() / static_cast<double>(tiles),
+          (CpuSeconds() - cpu) / static_cast<double>(tiles)};
 }
 
 double Median(std::vector<double> values) {
