@@ -72,7 +72,7 @@ TEST(SizeUnitsTest, ALargeItemIsSpreadOverUnitsThatCoverItsTilesOnce) {
 }
 
 TEST(SizeUnitsTest, TheLastFifthHasSmallerUnits) {
-  const Plan plan = PlanOf({{1, 4096, 4096}}, TilingOf(64, 0));
+  const Plan plan = PlanOf({{1, 3088, 3088}}, TilingOf(64, 16));
   const std::shared_ptr<const ItemGeometry> geometry = plan.Geometry(0);
   EXPECT_EQ(geometry->tiles_of(0), 16);
   EXPECT_LE(geometry->tiles_of(geometry->units() - 1), 4);
