@@ -61,6 +61,11 @@ class ItemGeometry {
 
  private:
   struct Interval { int64_t begin, end; int64_t first_block, last_block; };  // blocks [first, last)
+  struct IntervalRange { int64_t first, last; };  // intervals_[axis][first, last)
+  Index BlockOf(int64_t unit) const;
+  int64_t UnitOf(const Index& block) const;
+  std::vector<SeamCell> CellsOf(const std::array<IntervalRange, 3>& ranges) const;
+
   TileGrid grid_;
   UnitSizing sizing_;
   std::array<std::vector<TileWindow>, 3> windows_;

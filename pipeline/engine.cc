@@ -106,12 +106,12 @@ class LanesEngine final : public Engine {
       } else if (!open.empty()) {
         Run(lane, open);
       }
-      for (size_t i = 0; i < batch.size(); ++i) {
-        if (i == 0 || batch[i].unit != batch[i - 1].unit) batch[i].unit->Leave();
-      }
       {
         const std::lock_guard lock(mutex_);
         DropFailed();
+      }
+      for (size_t i = 0; i < batch.size(); ++i) {
+        if (i == 0 || batch[i].unit != batch[i - 1].unit) batch[i].unit->Leave();
       }
       changed_.notify_all();
     }

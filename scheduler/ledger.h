@@ -1,9 +1,18 @@
-// The SQLite file that records what is planned and done. One process opens it, holding the lock. Not
-// thread-safe. Error(kOutput) for a full disk, Error(kInternal) for a damaged ledger, both naming the file.
+// The SQLite file that records what is planned and done (WORK/ledger.sqlite, write-ahead log). One process
+// opens it, holding the lock. Not thread-safe. Error(kOutput) for a full disk and other failing writes,
+// Error(kInternal) for a damaged ledger, both naming the file and the way out.
 //
 // Order of things: a file is renamed, its outcome is received, the ledger commits, then what depends on it
-// is deleted, published or leased. Each start raises the epoch; every commit first re-reads it and
+// is deleted, published or leased. Each start raises the epoch; every transaction first re-reads it and
 // throws Error(kInternal) "lock lost" if another process has raised it.
+//
+// What a commit is worth:
+//   Durability::kRename  survives the death of any process (kill -9), since the system holds the log's pages.
+//                        A power cut may lose the newest such commits, never half of one, never older ones
+//                        without newer ones. What is lost then is work, not truth: outputs are synced before
+//                        they are recorded, and a claimed path without a record is made again.
+//   Durability::kFsync   survives a power cut, too. For what others rely on afterwards: claims (before the first
+//                        output appears), the epoch, and results whose bricks are deleted next.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +28,13 @@
 
 namespace tilery {
 
-// An exclusive lock on a work folder (created if missing, mode 0700). Held until destruction or death.
+// An exclusive lock on a work folder (created if missing, mode 0700): a lock on the open file WORK/lock (of
+// the kernel's "open file description" kind, which NFS passes on and which can be tested without taking it);
+// host and pid of the holder stand inside. Held until destruction or death.
 class WorkLock {
  public:
   // Error(kUsage) naming host and pid of the holder.
-  explicit WorkLock(const std::filesystem::path& work);
+  explicit WorkLock(const std::filesystem::path& work);  // Error(kOutput) if the folder can't be made
   ~WorkLock();
   WorkLock(const WorkLock&) = delete;
   static bool Held(const std::filesystem::path& work);  // by anybody; for `status`
@@ -51,7 +62,8 @@ class Ledger {
   ~Ledger();
   int64_t epoch() const;  // of this run
 
-  // Collected until Commit; all or nothing.
+  // Collected until Commit; all or nothing. Seen at once by the functions that read. If one throws, the
+  // collected changes are gone and the ledger may be used on.
   void ClaimOutput(const std::string& path, const std::string& item_key);
   void RecordOutput(const OutputRecord& record);
   void RecordBrick(const BrickRecord& record);
@@ -61,7 +73,7 @@ class Ledger {
   void RecordFailure(const std::string& item_key, const std::string& input, const std::string& stage,
                      const std::string& reason);
   void SetMeta(const std::string& name, const std::string& value);
-  void Commit();
+  void Commit(Durability durability = Durability::kFsync);  // nothing if nothing was collected
 
   std::optional<OutputRecord> FindOutput(const std::string& path) const;
   void EachOutput(const std::function<void(const OutputRecord&)>& visit) const;

@@ -19,7 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kGiveUp = 15;  // seconds without a scheduler
 constexpr auto kBeat = std::chrono::milliseconds(50);
 constexpr auto kProfileEvery = std::chrono::seconds(2);
 constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
@@ -32,8 +31,7 @@ std::string HostName() {
 
 class Agent {
  public:
-  Agent(const WorkerStart& start, const EngineFactory& factory)
-      : start_(start), factory_(factory) {}
+  Agent(const WorkerStart& start, const AgentOptions& options) : start_(start), options_(options) {}
 
   AgentEnd Run() {
     ControlClient client(start_.endpoint,
@@ -43,7 +41,7 @@ class Agent {
                           {"pid", getpid()},
                           {"device", start_.device},
                           {"epoch", start_.epoch}},
-                         kGiveUp,
+                         options_.give_up_s,
                          {[this](const Json& message) { Receive(message); },
                           [this](const std::string& why) { Set(&Agent::lost_, why); }});
     client_ = &client;
@@ -69,6 +67,7 @@ class Agent {
     } catch (const std::exception& e) {
       return Failed(e.what());
     }
+    if (options_.ready) options_.ready();
     phase_ = "run";
     UpdateWant();
 
@@ -96,7 +95,7 @@ class Agent {
 
   void Start(const Json& welcome) {
     auto context = std::make_shared<const WorkerContext>(ContextFromJson(welcome.at("context")));
-    std::unique_ptr<Engine> engine = factory_(*context, start_, profile_);
+    std::unique_ptr<Engine> engine = options_.engine(*context, start_, profile_);
     RunnerOptions options;
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
@@ -303,7 +302,7 @@ class Agent {
   }
 
   const WorkerStart& start_;
-  const EngineFactory& factory_;
+  const AgentOptions& options_;
   Profile profile_;
   ControlClient* client_ = nullptr;
   std::atomic<double> lease_s_{15}, margin_s_{3};
@@ -334,23 +333,6 @@ class Agent {
 
 }  // namespace
 
-WorkerStart WorkerStartFromJson(const std::string& line) {
-  try {
-    const Json json = Json::parse(line);
-    WorkerStart start;
-    json.at("token").get_to(start.token);
-    json.at("host").get_to(start.endpoint.host);
-    json.at("port").get_to(start.endpoint.port);
-    json.at("worker").get_to(start.worker);
-    json.at("device").get_to(start.device);
-    json.at("threads").get_to(start.threads);
-    json.at("epoch").get_to(start.epoch);
-    return start;
-  } catch (const Json::exception&) {  // its text could show the token
-    throw Error(Fault::kInternal, "the supervisor's line is no JSON object with all it should hold");
-  }
-}
-
 std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerStart& start,
                                      Profile& profile) {
   const Numerics here = DescribeDevice(start.device);
@@ -376,8 +358,8 @@ std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerS
   return Engine::Create(options, profile);
 }
 
-AgentEnd RunAgent(const WorkerStart& start, const EngineFactory& factory) {
-  return Agent(start, factory).Run();
+AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options) {
+  return Agent(start, options).Run();
 }
 
 }  // namespace tilery

@@ -7,21 +7,11 @@
 #include <memory>
 #include <string>
 
-#include "cluster/client.h"
+#include "cluster/worker_start.h"
 #include "pipeline/engine.h"
 #include "scheduler/wire.h"
 
 namespace tilery {
-
-// What the supervisor tells its worker, as one line of JSON on an inherited pipe.
-struct WorkerStart {
-  std::string token, worker, device = "cpu";
-  Endpoint endpoint;
-  int threads = 1;  // CPU cores it may use
-  int64_t epoch = 0;
-};
-// {"token", "host", "port", "worker", "device", "threads", "epoch"}. Error(kInternal) if it is none.
-WorkerStart WorkerStartFromJson(const std::string& line);
 
 // Makes the engine for the job; throws what Engine::Create throws, or Error(kModel) if this device
 // is not the one that the numerics record was made for.
@@ -37,10 +27,16 @@ enum class AgentEnd : int {
   kLost = 75,   // the scheduler was not reached for one lease time
 };
 
+struct AgentOptions {
+  EngineFactory engine = &CreateEngine;
+  std::function<void()> ready;  // called once, when the model is loaded and units can be taken
+  double give_up_s = 15;        // without a scheduler
+};
+
 // Runs until the end. On `drain` it finishes what it can within kDrainGrace seconds and abandons the rest; if
 // a batch takes longer than kDrainLimit, the process is ended where it stands. Messages for people go to standard
 // error.
-AgentEnd RunAgent(const WorkerStart& start, const EngineFactory& factory);
+AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options = {});
 
 inline constexpr double kDrainGrace = 2.0;
 inline constexpr double kDrainLimit = 4.0;

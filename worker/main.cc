@@ -1,9 +1,9 @@
 // tilery-worker: runs units on one device. Started by `tilery`, never by hand.
+#include <fcntl.h>
 #include <malloc.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -13,8 +13,8 @@
 #include <iterator>
 #include <string>
 #include <string_view>
-#include <thread>
 
+#include "cluster/worker_start.h"
 #include "io/error.h"
 #include "worker/agent.h"
 #include "worker/probe.h"
@@ -23,7 +23,6 @@ namespace tilery {
 namespace {
 
 constexpr int kUsageExit = 2;
-constexpr size_t kLongestLine = 65536;
 
 // Unit buffers of some MiB come and go: they stay with the process rather than being mapped and cleared anew for
 // every unit, and few arenas keep what many threads leave behind small.
@@ -33,39 +32,15 @@ void TuneMalloc() {
   mallopt(M_TRIM_THRESHOLD, 128 << 20);
 }
 
-// The line that the supervisor writes first.
-std::string ReadLine(int fd) {
-  std::string line;
-  char c = 0;
-  while (line.size() < kLongestLine) {
-    const ssize_t got = read(fd, &c, 1);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw Error(Fault::kInternal, "the supervisor's pipe closed before its line came");
-    if (c == '\n') return line;
-    line += c;
-  }
-  throw Error(Fault::kInternal, "the supervisor's line is longer than " +
-                                    std::to_string(kLongestLine) + " bytes");
-}
-
-// The supervisor holds the other end as long as it lives.
-void EndWithPipe(int fd) {
-  std::thread([fd] {
-    char bytes[64];
-    for (;;) {
-      const ssize_t got = read(fd, bytes, sizeof(bytes));
-      if (got == 0 || (got < 0 && errno != EINTR)) _exit(static_cast<int>(AgentEnd::kLost));
-    }
-  }).detach();
-}
-
 int Work(int control_fd) {
   // Whoever started us decides when we end, and tells us by `drain`: a terminal's ^C reaches us too.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const WorkerStart start = WorkerStartFromJson(ReadLine(control_fd));
-  EndWithPipe(control_fd);
-  return static_cast<int>(RunAgent(start, &CreateEngine));
+  const WorkerStart start = ReadWorkerStart(control_fd);
+  WatchParent(control_fd);
+  AgentOptions options;
+  options.ready = [control_fd] { ReportReady(control_fd); };
+  return static_cast<int>(RunAgent(start, options));
 }
 
 int Main(int argc, char** argv) {
@@ -84,8 +59,9 @@ int Main(int argc, char** argv) {
     const auto parsed = std::from_chars(argv[2], end, fd);
     if (parsed.ec == std::errc() && parsed.ptr == end && fd >= 0) return Work(fd);
   }
-  std::fputs("tilery-worker is started by tilery. usage: tilery-worker --control-fd N | --probe | "
-             "--version\n",
+  if (argc == 1 && fcntl(kControlFd, F_GETFD) >= 0) return Work(kControlFd);
+  std::fputs("tilery-worker is started by tilery. usage: tilery-worker [--control-fd N | --probe "
+             "| --version]\n",
              stderr);
   return kUsageExit;
 }

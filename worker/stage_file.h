@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "io/error.h"
 #include "io/file.h"
 #include "io/format.h"
 

@@ -9,7 +9,7 @@
 
 #include "pipeline/profile.h"
 #include "scheduler/wire.h"
-#include "worker/buffer_pool.h"
+#include "worker/host_buffers.h"
 #include "worker/outcome.h"
 
 namespace tilery {
@@ -24,7 +24,7 @@ struct Lease {
 struct UnitEnv {
   std::shared_ptr<const WorkerContext> context;
   Profile* profile = nullptr;
-  BufferPool* buffers = nullptr;
+  HostBuffers* buffers = nullptr;
   int64_t epoch = 0;
   int encode_threads = 1;
   std::function<bool()> lease_is_young;  // thread-safe: the right to rename

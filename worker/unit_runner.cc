@@ -58,7 +58,7 @@ class Pool {
 struct UnitRunner::Impl {
   UnitEnv env;
   Profile& profile;
-  BufferPool buffers{kIdleBuffers};
+  HostBuffers buffers{kIdleBuffers};
   std::function<void(const Lease&, const Outcome&)> finished;
   std::unique_ptr<Engine> engine;
   Pool readers, writers;

@@ -13,9 +13,9 @@ namespace tilery {
 // Thread-safe. Buffers may outlive the pool. Sizes are rounded up to quarters of powers of two, at most
 // 25 % more; a returned buffer serves later requests of the same rounded size. At most `max_free` bytes lie
 // idle: beyond that the one idle for longest goes back to the system.
-class BufferPool {
+class HostBuffers {
  public:
-  explicit BufferPool(size_t max_free);
+  explicit HostBuffers(size_t max_free);
   // At least `bytes` bytes, aligned to 64, content undefined. Throws std::bad_alloc.
   std::shared_ptr<std::byte> Take(size_t bytes);
   // Allocations since the last MarkWarm(), or 0 before the first.

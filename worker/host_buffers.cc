@@ -1,4 +1,4 @@
-#include "worker/buffer_pool.h"
+#include "worker/host_buffers.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@ constexpr std::align_val_t kAlign{64};
 
 }  // namespace
 
-struct BufferPool::State {
+struct HostBuffers::State {
   struct Idle {
     std::byte* data;
     size_t bytes;
@@ -45,16 +45,16 @@ struct BufferPool::State {
   }
 };
 
-BufferPool::BufferPool(size_t max_free) : state_(std::make_shared<State>(max_free)) {}
+HostBuffers::HostBuffers(size_t max_free) : state_(std::make_shared<State>(max_free)) {}
 
-size_t BufferPool::Rounded(size_t bytes) {
+size_t HostBuffers::Rounded(size_t bytes) {
   constexpr size_t kSmallest = 4096;
   if (bytes <= kSmallest) return kSmallest;
   const size_t step = std::bit_floor(bytes - 1) / 4;  // quarters of the power of two below
   return (bytes + step - 1) / step * step;
 }
 
-std::shared_ptr<std::byte> BufferPool::Take(size_t bytes) {
+std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
   const size_t size = Rounded(bytes);
   std::byte* data = nullptr;
   {
@@ -73,18 +73,18 @@ std::shared_ptr<std::byte> BufferPool::Take(size_t bytes) {
   return {data, [state = state_, size](std::byte* p) { state->Return(p, size); }};
 }
 
-int64_t BufferPool::steady_allocations() const {
+int64_t HostBuffers::steady_allocations() const {
   const std::lock_guard lock(state_->mutex);
   return state_->misses;
 }
 
-void BufferPool::MarkWarm() {
+void HostBuffers::MarkWarm() {
   const std::lock_guard lock(state_->mutex);
   state_->warm = true;
   state_->misses = 0;
 }
 
-size_t BufferPool::free_bytes() const {
+size_t HostBuffers::free_bytes() const {
   const std::lock_guard lock(state_->mutex);
   return state_->free_bytes;
 }

@@ -1,0 +1,7 @@
+# Pure geometry: tiles, windows, units and seams. A library of its own, since the scheduler plans with it and
+# must not link LibTorch.
+add_library(tilery_geometry STATIC
+  blocks.cc
+  geometry.cc
+  window.cc)
+target_link_libraries(tilery_geometry PUBLIC tilery_io)
