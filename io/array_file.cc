@@ -19,7 +19,9 @@ struct Axis {
   int id;        // c, z, y, x
 };
 
-int64_t Extent(const ConstView& view, int axis) { return axis == 0 ? view.channels : view.shape[static_cast<size_t>(axis - 1)]; }
+int64_t Extent(const ConstView& view, int axis) {
+  return axis == 0 ? view.channels : view.shape[static_cast<size_t>(axis - 1)];
+}
 template <typename AnyView>
 void SetExtent(AnyView& view, int axis, int64_t count) {
   if (axis == 0) {

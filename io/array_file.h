@@ -1,7 +1,7 @@
 // Uncompressed arrays inside files: boxes read through strides, rows written in place.
 //
-// .npy, raw, plain NIfTI and uncompressed TIFF strips are all of this kind. Reading is thread-safe and
-// holds at most 4 MiB beside the target.
+// .npy, raw, plain NIfTI and uncompressed TIFF strips are all of this kind. Reading is thread-safe
+// and holds at most 4 MiB beside the target.
 #pragma once
 
 #include <array>
@@ -32,7 +32,8 @@ std::array<int64_t, 4> FortranStrides(DType dtype, int64_t channels, const Index
 // `out` has the layout's dtype and channels and the shape of `box`. Errors as InputFile::ReadAt.
 void ReadArray(const InputFile& file, const ArrayLayout& layout, const Box& box, const View& out);
 
-// Writes rows of a dense [c,z,y,x] array in host order at `layout.offset`; `samples` holds just them.
+// Writes rows of a dense [c,z,y,x] array in host order at `layout.offset`; `samples` holds just
+// them.
 void WriteArrayRows(OutputFile& file, const ArrayLayout& layout, const RowRange& rows,
                     const ConstView& samples);
 

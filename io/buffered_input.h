@@ -1,5 +1,5 @@
-// Reads a file from front to back through a buffer that starts small, so that headers cost one short
-// read and pictures few long ones. Not thread-safe; `file` outlives it.
+// Reads a file from front to back through a buffer that starts small, so that headers cost one
+// short read and pictures few long ones. Not thread-safe; `file` outlives it.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // Calls into C libraries that report errors by longjmp (libpng, libjpeg), turned into exceptions.
 //
-// A longjmp must not pass frames with destructors to run, and an exception must not pass frames of C.
-// So: a call into the library happens inside Trapped(), whose callable holds plain C values only;
-// callbacks of ours catch everything, keep it in `pending`, and leave through the library's own error.
+// A longjmp must not pass frames with destructors to run, and an exception must not pass frames of
+// C. So: a call into the library happens inside Trapped(), whose callable holds plain C values
+// only; callbacks of ours catch everything, keep it in `pending`, and leave through the library's
+// own error.
 #pragma once
 
 #include <csetjmp>

@@ -41,8 +41,8 @@ std::string ForeignProfile(const std::string& icc, int colours) {
   constexpr size_t kColourSpace = 16;  // offset of the signature in the profile's header
   if (icc.size() < kColourSpace + 4) return "";
   const std::string space = icc.substr(kColourSpace, 4);
-  const bool foreign = space == "CMYK" || (space == "RGB " && colours == 1) ||
-                       (space == "GRAY" && colours != 1);
+  const bool foreign =
+      space == "CMYK" || (space == "RGB " && colours == 1) || (space == "GRAY" && colours != 1);
   return foreign ? space.substr(0, space.find(' ')) : "";
 }
 
@@ -50,7 +50,8 @@ void AddColourLosses(const Metadata& metadata, std::vector<std::string>* losses)
   // A profile outranks gAMA and cHRM, and sRGB is what a picture without a word means.
   if (!metadata.icc.empty() || metadata.srgb_intent) return;
   constexpr double kDisplayGamma = 0.45455;
-  if (metadata.gamma && std::abs(*metadata.gamma - kDisplayGamma) > 1e-4) losses->push_back("gamma");
+  if (metadata.gamma && std::abs(*metadata.gamma - kDisplayGamma) > 1e-4)
+    losses->push_back("gamma");
   if (metadata.chromaticities) losses->push_back("chromaticities");
 }
 

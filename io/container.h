@@ -1,7 +1,7 @@
 // How a container joins the registry: one entry per format, listed in format.cc. Internal to io.
 //
-// The names of the functions are those of io/format.h, narrowed to one format. An entry is plain data
-// with static lifetime; its functions may be called from any thread.
+// The names of the functions are those of io/format.h, narrowed to one format. An entry is plain
+// data with static lifetime; its functions may be called from any thread.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,9 @@ namespace tilery {
 
 struct Container {
   const char* name;
-  std::vector<std::string> extensions;                     // lower case, with the dot
-  bool (*recognises)(std::span<const std::byte> head);     // first kSniffBytes; null: never by content
-  std::unique_ptr<Reader> (*open)(InputFile file);         // null: needs more than the file (raw)
+  std::vector<std::string> extensions;                  // lower case, with the dot
+  bool (*recognises)(std::span<const std::byte> head);  // first kSniffBytes; null: never by content
+  std::unique_ptr<Reader> (*open)(InputFile file);      // null: needs more than the file (raw)
   std::unique_ptr<Writer> (*create)(OutputFile& file, const WriteSpec& spec);
   std::string (*why_not)(const Header& header);
   std::vector<std::string> (*losses)(const Header& from, const Metadata& metadata);
@@ -47,7 +47,8 @@ std::string Bytes(int64_t bytes);
 // "u8 or u16", "1, 2 or 3": for messages that name what is possible.
 std::string OneOf(const std::vector<std::string>& words);
 
-// Whole pictures that can only be decoded in memory (interlaced, progressive) are refused above this.
+// Whole pictures that can only be decoded in memory (interlaced, progressive) are refused above
+// this.
 inline constexpr int64_t kWholePictureLimit = int64_t{1} << 30;
 
 // What no picture format but the named ones holds; shared by the losses functions.

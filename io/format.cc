@@ -9,8 +9,9 @@ namespace tilery {
 namespace {
 
 const std::vector<const Container*>& Registry() {
-  static const std::vector<const Container*> all{&PngContainer(), &JpegContainer(), &TiffContainer(),
-                                                 &NpyContainer(), &NiftiContainer(), &RawContainer()};
+  static const std::vector<const Container*> all{&PngContainer(),   &JpegContainer(),
+                                                 &TiffContainer(),  &NpyContainer(),
+                                                 &NiftiContainer(), &RawContainer()};
   return all;
 }
 

@@ -17,8 +17,8 @@ constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 constexpr size_t kHeaderLimit = 1 << 20;  // of the text that describes the array
 
-// The text after `'key':` in the Python dictionary that describes the array, up to the comma that ends
-// it (commas inside brackets or quotes do not).
+// The text after `'key':` in the Python dictionary that describes the array, up to the comma that
+// ends it (commas inside brackets or quotes do not).
 std::optional<std::string> ValueOf(const std::string& dict, const std::string& key) {
   for (const char quote : {'\'', '"'}) {
     const std::string quoted = quote + key + quote;
@@ -91,7 +91,8 @@ constexpr Named kTypes[] = {{"u1", DType::kU8},  {"i1", DType::kI8},  {"b1", DTy
 
 std::string TypeName(DType dtype) {
   for (const Named& type : kTypes) {
-    if (type.dtype == dtype) return (DTypeSize(dtype) == 1 ? "|" : "<") + std::string(type.name);
+    if (type.dtype == dtype)
+      return std::string(DTypeSize(dtype) == 1 ? "|" : "<").append(type.name);
   }
   throw Error(Fault::kInternal, "no .npy name for this type");
 }
@@ -121,12 +122,13 @@ class NpyReader final : public Reader {
     head.resize(file_.ReadSome(0, std::as_writable_bytes(std::span(head))));
     const int major = head.size() > kMagicBytes ? head[kMagicBytes] : 0;
     if (major < 1 || major > 3) {
-      ThrowInput(file_.path(), ".npy version " + std::to_string(major) + "; 1, 2 and 3 can be read");
+      ThrowInput(file_.path(),
+                 ".npy version " + std::to_string(major) + "; 1, 2 and 3 can be read");
     }
     const size_t start = major == 1 ? 10 : 12;
     if (head.size() < start) ThrowInput(file_.path(), "the .npy header is cut");
-    const size_t length = major == 1 ? LoadLittle<uint16_t>(head.data() + 8)
-                                     : LoadLittle<uint32_t>(head.data() + 8);
+    const size_t length =
+        major == 1 ? LoadLittle<uint16_t>(head.data() + 8) : LoadLittle<uint32_t>(head.data() + 8);
     if (length > kHeaderLimit || static_cast<int64_t>(start + length) > file_.size()) {
       ThrowInput(file_.path(), "the .npy header claims " + std::to_string(length) +
                                    " bytes in a file of " + std::to_string(file_.size()));
@@ -172,9 +174,8 @@ class NpyReader final : public Reader {
     }
     layout_.channels = first == 1 ? shape[0] : 1;
     layout_.shape = {shape.size() == 2 ? 1 : shape[first], shape[shape.size() - 2], shape.back()};
-    layout_.stride = array.fortran
-                         ? FortranStrides(layout_.dtype, layout_.channels, layout_.shape)
-                         : DenseStrides(layout_.dtype, layout_.channels, layout_.shape);
+    layout_.stride = array.fortran ? FortranStrides(layout_.dtype, layout_.channels, layout_.shape)
+                                   : DenseStrides(layout_.dtype, layout_.channels, layout_.shape);
     metadata_.fortran_order = array.fortran;
     header_.format = "npy";
     header_.dtype = layout_.dtype;
@@ -207,7 +208,8 @@ class NpyWriter final : public Writer {
     Store(head.data() + 8, static_cast<uint16_t>(dict.size()), false);
     head += dict;
     file.Write(std::as_bytes(std::span(head)));
-    layout_ = {header.dtype, header.channels, header.shape, static_cast<int64_t>(head.size()), {}, {}};
+    layout_ = {
+        header.dtype, header.channels, header.shape, static_cast<int64_t>(head.size()), {}, {}};
   }
 
   void Write(const Box& band, const ConstView& samples) override {
@@ -238,7 +240,7 @@ std::string HoldsAnything(const Header&) { return ""; }
 }  // namespace
 
 const Container& NpyContainer() {
-  static const Container container{"npy",     {".npy"},      RecognisesNpy,     OpenNpy,
+  static const Container container{"npy",     {".npy"},      RecognisesNpy,    OpenNpy,
                                    CreateNpy, HoldsAnything, SamplesOnlyLosses};
   return container;
 }

@@ -1,4 +1,5 @@
-// Runs `call(i)` for i in [0, count) on up to `threads` threads and waits. The first exception comes back.
+// Runs `call(i)` for i in [0, count) on up to `threads` threads and waits. The first exception
+// comes back.
 #pragma once
 
 #include <algorithm>

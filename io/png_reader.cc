@@ -19,8 +19,8 @@
 namespace tilery {
 namespace {
 
-constexpr size_t kChunkLimit = size_t{256} << 20;    // of one ancillary chunk, as stored
-constexpr size_t kProfileLimit = size_t{64} << 20;   // of a colour profile, inflated
+constexpr size_t kChunkLimit = size_t{256} << 20;   // of one ancillary chunk, as stored
+constexpr size_t kProfileLimit = size_t{64} << 20;  // of a colour profile, inflated
 
 struct Source {
   BufferedInput input;
@@ -67,7 +67,8 @@ std::string Inflate(const unsigned char* data, size_t size) {
 class PngReader final : public Reader {
  public:
   explicit PngReader(InputFile file) : file_(std::move(file)), source_{BufferedInput(file_), {}} {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_.trap, PngErrorHook, PngWarningHook);
+    png_ =
+        png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_.trap, PngErrorHook, PngWarningHook);
     info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
     try {
       if (info_ == nullptr) throw Error(Fault::kTransient, "libpng has no memory");
@@ -96,8 +97,9 @@ class PngReader final : public Reader {
       return;
     }
     for (int64_t y = due; y < rows.begin; ++y) ReadRow(row_.data(), y);
-    const ConstView line = DenseView(static_cast<const std::byte*>(row_.data()), header_.dtype,
-                                     header_.channels, {1, 1, header_.shape[2]}, Layout::kInterleaved);
+    const ConstView line =
+        DenseView(static_cast<const std::byte*>(row_.data()), header_.dtype, header_.channels,
+                  {1, 1, header_.shape[2]}, Layout::kInterleaved);
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       const Index at{0, y - rows.begin, 0};
       const View target = out.Crop({at, {1, at[1] + 1, header_.shape[2]}});
@@ -228,7 +230,8 @@ class PngReader final : public Reader {
       png_read_update_info(png_, info_);
     });
     if (static_cast<int64_t>(png_get_rowbytes(png_, info_)) != RowBytes()) {
-      throw Error(Fault::kInternal, InFile(file_.path(), "libpng expands to other rows than planned"));
+      throw Error(Fault::kInternal,
+                  InFile(file_.path(), "libpng expands to other rows than planned"));
     }
     row_.resize(static_cast<size_t>(RowBytes()));
     started_ = true;

@@ -1,5 +1,5 @@
-// Writing of PNG through libpng. Bytes depend on samples and metadata alone: fixed filter, level and
-// chunk size, no time chunk.
+// Writing of PNG through libpng. Bytes depend on samples and metadata alone: fixed filter, level
+// and chunk size, no time chunk.
 #include <png.h>
 #include <zlib.h>
 
@@ -105,7 +105,8 @@ class PngWriter final : public Writer {
   void Call(F&& call) {
     if (Trapped(sink_.trap, call)) return;
     if (sink_.trap.pending) std::rethrow_exception(sink_.trap.pending);
-    throw Error(Fault::kOutput, InFile(sink_.file->target(), std::string("libpng: ") + sink_.trap.message));
+    throw Error(Fault::kOutput,
+                InFile(sink_.file->target(), std::string("libpng: ") + sink_.trap.message));
   }
 
   void WriteHeader(const Metadata& metadata) {
@@ -146,8 +147,9 @@ class PngWriter final : public Writer {
       const double per = metadata.resolution_unit == 2   ? 1 / 0.0254
                          : metadata.resolution_unit == 3 ? 100
                                                          : 1;
-      WriteChunk("pHYs", BigEndian({(*metadata.resolution)[0] * per, (*metadata.resolution)[1] * per}) +
-                             std::string(1, metadata.resolution_unit == 0 ? '\0' : '\1'));
+      WriteChunk("pHYs",
+                 BigEndian({(*metadata.resolution)[0] * per, (*metadata.resolution)[1] * per}) +
+                     std::string(1, metadata.resolution_unit == 0 ? '\0' : '\1'));
     }
     const std::string exif = WithExifOrientation(metadata.exif, metadata.orientation);
     if (!exif.empty()) WriteChunk("eXIf", exif);

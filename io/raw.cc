@@ -14,11 +14,11 @@ class RawReader final : public Reader {
       fits = fits && n >= 1 && !__builtin_mul_overflow(all, n, &all);
     }
     if (!fits || __builtin_add_overflow(all, raw.offset, &all)) {
-      throw Error(Fault::kUsage, "a raw file needs a shape, channels and an offset that are not "
-                                 "negative and stay below 2^63 bytes, not " +
-                                     ShapeToString(raw.shape, 3) + " with " +
-                                     std::to_string(raw.channels) + " channels from byte " +
-                                     std::to_string(raw.offset));
+      throw Error(Fault::kUsage,
+                  "a raw file needs a shape, channels and an offset that are not "
+                  "negative and stay below 2^63 bytes, not " +
+                      ShapeToString(raw.shape, 3) + " with " + std::to_string(raw.channels) +
+                      " channels from byte " + std::to_string(raw.offset));
     }
     if (file_.size() != all) {
       ThrowInput(file_.path(),
@@ -27,8 +27,10 @@ class RawReader final : public Reader {
                      " bytes takes a file of " + std::to_string(all) + " bytes, this one has " +
                      std::to_string(file_.size()) + "; correct dtype, shape or offset");
     }
-    layout_ = {raw.dtype, raw.channels,
-               raw.shape, raw.offset,
+    layout_ = {raw.dtype,
+               raw.channels,
+               raw.shape,
+               raw.offset,
                DenseStrides(raw.dtype, raw.channels, raw.shape),
                raw.big_endian && DTypeSize(raw.dtype) > 1};
     header_.format = "raw";
@@ -53,9 +55,9 @@ class RawReader final : public Reader {
 class RawWriter final : public Writer {
  public:
   RawWriter(OutputFile& file, const Header& header)
-      : file_(file),
-        cursor_(header.shape),
-        layout_{header.dtype, header.channels, header.shape, 0, {}, false} {}
+      : file_(file), cursor_(header.shape), layout_{header.dtype, header.channels,
+                                                    header.shape, 0,
+                                                    {},           false} {}
 
   void Write(const Box& band, const ConstView& samples) override {
     WriteArrayRows(file_, layout_, cursor_.Continue(band), samples);
@@ -81,7 +83,7 @@ std::unique_ptr<Reader> OpenRaw(InputFile file, const RawLayout& layout) {
 }
 
 const Container& RawContainer() {
-  static const Container container{"raw",     {".raw"},      nullptr,           nullptr,
+  static const Container container{"raw",     {".raw"},      nullptr,          nullptr,
                                    CreateRaw, HoldsAnything, SamplesOnlyLosses};
   return container;
 }

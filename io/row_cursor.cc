@@ -30,8 +30,8 @@ RowRange RowCursor::Advance(const Box& box) {
 RowRange RowCursor::Continue(const Box& box) {
   const RowRange rows = RowsOfBox(box, shape_);
   if (rows.begin != next_) {
-    throw Error(Fault::kInternal, "band starts at row " + std::to_string(rows.begin) +
-                                      ", row " + std::to_string(next_) + " was due");
+    throw Error(Fault::kInternal, "band starts at row " + std::to_string(rows.begin) + ", row " +
+                                      std::to_string(next_) + " was due");
   }
   next_ = rows.end;
   return rows;

@@ -1,6 +1,7 @@
 // Which rows of a picture or volume have been handled, where they must come in order.
 //
-// Rows are counted through all planes: row = z * height + y. Misuse by the caller is Error(kInternal).
+// Rows are counted through all planes: row = z * height + y. Misuse by the caller is
+// Error(kInternal).
 #pragma once
 
 #include "io/box.h"

@@ -25,8 +25,8 @@ class TiffHandle {
   TiffHandle(const TiffHandle&) = delete;
 
   ::tiff* get() const { return tiff_; }
-  // Runs a call into libtiff. Throws what a file operation threw, or else an Error that names `what`
-  // and libtiff's own words if `call` returns false.
+  // Runs a call into libtiff. Throws what a file operation threw, or else an Error that names
+  // `what` and libtiff's own words if `call` returns false.
   void Call(const std::string& what, const std::function<bool()>& call);
   void Close();  // for writing: everything is on its way to the file, or Error
 
@@ -51,15 +51,15 @@ class TiffHandle {
 // How the samples of one page lie in the file.
 struct TiffPicture {
   int64_t width = 0, height = 0;
-  int bits = 1;            // of a stored sample
-  int samples = 1;         // stored, per pixel
-  bool separate = false;   // one plane per sample
+  int bits = 1;           // of a stored sample
+  int samples = 1;        // stored, per pixel
+  bool separate = false;  // one plane per sample
   bool tiled = false;
   int64_t chunk_width = 0, chunk_height = 0;  // of a tile, or of a strip
   int64_t chunk_bytes = 0;                    // decoded, of a full chunk
-  bool direct = false;     // uncompressed whole bytes: chunks can be read without libtiff
-  bool swapped = false;    // direct, in the other byte order
-  bool invert = false;     // MinIsWhite
+  bool direct = false;           // uncompressed whole bytes: chunks can be read without libtiff
+  bool swapped = false;          // direct, in the other byte order
+  bool invert = false;           // MinIsWhite
   std::vector<uint8_t> palette;  // RGB triples
   DType dtype = DType::kU8;      // delivered
   int channels = 1;              // delivered
@@ -76,8 +76,8 @@ struct TiffPicture {
 TiffPicture ReadTiffPicture(TiffHandle& handle, const InputFile& file);
 Metadata ReadTiffMetadata(TiffHandle& handle);
 
-// Stored samples of `pixels` pixels (packed bits or palette indices, each row on a byte boundary) to
-// delivered u8 samples.
+// Stored samples of `pixels` pixels (packed bits or palette indices, each row on a byte boundary)
+// to delivered u8 samples.
 void ExpandTiffRow(const TiffPicture& picture, const std::byte* packed, int64_t pixels,
                    std::byte* expanded);
 // MinIsWhite to MinIsBlack, in place, of the first channel.
@@ -86,7 +86,8 @@ void InvertTiffSamples(const View& samples);
 std::unique_ptr<Reader> OpenTiff(InputFile file);
 
 struct TiffOptions {
-  // A picture that would not fit below this uncompressed, tables and metadata included, becomes BigTIFF.
+  // A picture that would not fit below this uncompressed, tables and metadata included, becomes
+  // BigTIFF.
   int64_t classic_limit = (int64_t{1} << 32) - 1;
 };
 std::unique_ptr<Writer> CreateTiff(OutputFile& file, const WriteSpec& spec,

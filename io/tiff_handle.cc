@@ -13,8 +13,8 @@
 namespace tilery {
 namespace {
 
-// What libtiff said during the running call: its first error, and warnings of its JPEG decoder, which
-// mean damaged data. Other warnings (unknown tags and the like) say nothing about samples.
+// What libtiff said during the running call: its first error, and warnings of its JPEG decoder,
+// which mean damaged data. Other warnings (unknown tags and the like) say nothing about samples.
 struct Said {
   char error[400];
   char jpeg_warning[200];
@@ -24,8 +24,10 @@ thread_local Said said;
 extern "C" {
 static void TiffErrorHook(thandle_t, const char* module, const char* format, va_list args) {
   if (said.error[0] != 0) return;
-  const int used = std::snprintf(said.error, sizeof said.error, "%s: ", module == nullptr ? "" : module);
-  const auto offset = std::min<size_t>(sizeof said.error - 1, static_cast<size_t>(std::max(used, 0)));
+  const int used =
+      std::snprintf(said.error, sizeof said.error, "%s: ", module == nullptr ? "" : module);
+  const auto offset =
+      std::min<size_t>(sizeof said.error - 1, static_cast<size_t>(std::max(used, 0)));
   std::vsnprintf(said.error + offset, sizeof said.error - offset, format, args);
 }
 static void TiffWarningHook(thandle_t, const char* module, const char* format, va_list args) {
@@ -61,7 +63,9 @@ void SilenceLibrary() {
 
 }  // namespace
 
-TiffHandle::TiffHandle(const InputFile& file, const std::string& mode) : input_(&file) { Open(mode); }
+TiffHandle::TiffHandle(const InputFile& file, const std::string& mode) : input_(&file) {
+  Open(mode);
+}
 TiffHandle::TiffHandle(OutputFile& file, const std::string& mode) : output_(&file) { Open(mode); }
 
 TiffHandle::~TiffHandle() {
@@ -99,14 +103,15 @@ void TiffHandle::Fail(const std::string& what) {
   if (input_ != nullptr) {
     ThrowInput(input_->path(), "damaged TIFF, " + what + ": " + Printable(why, 300));
   }
-  throw Error(Fault::kOutput, InFile(output_->target(), "libtiff, " + what + ": " + Printable(why)));
+  throw Error(Fault::kOutput,
+              InFile(output_->target(), "libtiff, " + what + ": " + Printable(why)));
 }
 
 int64_t TiffHandle::ReadHere(void* into, int64_t bytes) noexcept {
   try {
     const std::span<std::byte> span(static_cast<std::byte*>(into), static_cast<size_t>(bytes));
-    const size_t got = input_ != nullptr ? input_->ReadSome(position_, span)
-                                         : output_->ReadAt(position_, span);
+    const size_t got =
+        input_ != nullptr ? input_->ReadSome(position_, span) : output_->ReadAt(position_, span);
     position_ += static_cast<int64_t>(got);
     return static_cast<int64_t>(got);
   } catch (...) {
@@ -128,7 +133,9 @@ int64_t TiffHandle::WriteHere(const void* from, int64_t bytes) noexcept {
 }
 
 int64_t TiffHandle::SeekTo(int64_t offset, int whence) noexcept {
-  position_ = whence == SEEK_CUR ? position_ + offset : whence == SEEK_END ? size() + offset : offset;
+  position_ = whence == SEEK_CUR   ? position_ + offset
+              : whence == SEEK_END ? size() + offset
+                                   : offset;
   return position_;
 }
 

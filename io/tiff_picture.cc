@@ -38,16 +38,14 @@ void GoToOnlyPage(TiffHandle& handle, const InputFile& file) {
     pages = 0;
     int64_t first = 0;
     for (int64_t i = 0; i < directories; ++i) {
-      handle.Call("page " + std::to_string(i), [&] {
-        return TIFFSetDirectory(tiff, static_cast<uint16_t>(i)) == 1;
-      });
+      handle.Call("page " + std::to_string(i),
+                  [&] { return TIFFSetDirectory(tiff, static_cast<uint16_t>(i)) == 1; });
       uint32_t kind = 0;
       TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind);
       if ((kind & (FILETYPE_REDUCEDIMAGE | FILETYPE_MASK)) == 0 && pages++ == 0) first = i;
     }
-    handle.Call("its pages", [&] {
-      return TIFFSetDirectory(tiff, static_cast<uint16_t>(first)) == 1;
-    });
+    handle.Call("its pages",
+                [&] { return TIFFSetDirectory(tiff, static_cast<uint16_t>(first)) == 1; });
   }
   if (pages <= 1) pages = PicturesInDescription(tiff);
   if (pages > 1) NotYet(file, std::to_string(pages) + " pages");
@@ -66,9 +64,13 @@ DType SampleType(const InputFile& file, int bits, int format) {
   if (is_signed && bits == 8) return DType::kI8;
   if (is_signed && bits == 16) return DType::kI16;
   if (is_signed && bits == 32) return DType::kI32;
-  const char* kind = is_float ? "float" : is_signed ? "signed" : is_unsigned ? "unsigned" : "complex";
-  NotYet(file, std::to_string(bits) + "-bit " + kind +
-                   " samples (unsigned 1, 2, 4, 8, 16, 32, signed 8, 16, 32 and float 16, 32, 64 are)");
+  const char* kind = is_float      ? "float"
+                     : is_signed   ? "signed"
+                     : is_unsigned ? "unsigned"
+                                   : "complex";
+  NotYet(file,
+         std::to_string(bits) + "-bit " + kind +
+             " samples (unsigned 1, 2, 4, 8, 16, 32, signed 8, 16, 32 and float 16, 32, 64 are)");
 }
 
 // Colour channels of a photometric interpretation, or 0 if it is not supported.
@@ -89,15 +91,21 @@ int ColourChannels(int photometric, int compression, bool separate) {
 
 std::string PhotometricName(int photometric) {
   switch (photometric) {
-    case PHOTOMETRIC_SEPARATED: return "CMYK colour";
-    case PHOTOMETRIC_YCBCR: return "YCbCr colour outside JPEG";
+    case PHOTOMETRIC_SEPARATED:
+      return "CMYK colour";
+    case PHOTOMETRIC_YCBCR:
+      return "YCbCr colour outside JPEG";
     case PHOTOMETRIC_CIELAB:
     case PHOTOMETRIC_ICCLAB:
-    case PHOTOMETRIC_ITULAB: return "L*a*b* colour";
-    case PHOTOMETRIC_CFA: return "raw sensor data";
+    case PHOTOMETRIC_ITULAB:
+      return "L*a*b* colour";
+    case PHOTOMETRIC_CFA:
+      return "raw sensor data";
     case PHOTOMETRIC_LOGL:
-    case PHOTOMETRIC_LOGLUV: return "LogLuv colour";
-    default: return "photometric interpretation " + std::to_string(photometric);
+    case PHOTOMETRIC_LOGLUV:
+      return "LogLuv colour";
+    default:
+      return "photometric interpretation " + std::to_string(photometric);
   }
 }
 
@@ -151,8 +159,8 @@ void ReadChunks(TiffHandle& handle, const InputFile& file, TiffPicture& picture)
   picture.chunk_width = across;
   picture.chunk_height = down;
   handle.Call("its strip or tile size", [&] {
-    picture.chunk_bytes = static_cast<int64_t>(picture.tiled ? TIFFTileSize64(tiff)
-                                                             : TIFFVStripSize64(tiff, down));
+    picture.chunk_bytes =
+        static_cast<int64_t>(picture.tiled ? TIFFTileSize64(tiff) : TIFFVStripSize64(tiff, down));
     return picture.chunk_bytes > 0;
   });
   const int64_t planes = picture.separate ? picture.samples : 1;
@@ -193,8 +201,8 @@ TiffPicture ReadTiffPicture(TiffHandle& handle, const InputFile& file) {
   picture.height = height;
   picture.bits = Short(tiff, TIFFTAG_BITSPERSAMPLE, 1);
   picture.samples = Short(tiff, TIFFTAG_SAMPLESPERPIXEL, 1);
-  picture.separate = picture.samples > 1 &&
-                     Short(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
+  picture.separate = picture.samples > 1 && Short(tiff, TIFFTAG_PLANARCONFIG,
+                                                  PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
   const int format = Short(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
   picture.dtype = SampleType(file, picture.bits, format);
   const int compression = Short(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
@@ -257,7 +265,8 @@ Metadata ReadTiffMetadata(TiffHandle& handle) {
   }
   const char* text = nullptr;
   if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) == 1 && text != nullptr) {
-    // {"shape": [h, w]} alone describes the file, not the picture, and would be wrong in the next one.
+    // {"shape": [h, w]} alone describes the file, not the picture, and would be wrong in the next
+    // one.
     const std::string said(text);
     const bool shape_only = said.starts_with("{\"shape\": [") && said.find(']') == said.size() - 2;
     if (!shape_only) metadata.description = said;
@@ -289,7 +298,8 @@ void InvertTiffSamples(const View& samples) {
   for (int64_t z = 0; z < samples.shape[0]; ++z) {
     for (int64_t y = 0; y < samples.shape[1]; ++y) {
       for (int64_t x = 0; x < samples.shape[2]; ++x) {
-        // Lowest and highest swap places: in two's complement as in unsigned, that is the complement.
+        // Lowest and highest swap places: in two's complement as in unsigned, that is the
+        // complement.
         std::byte* sample = samples.at(0, z, y, x);
         for (size_t i = 0; i < size; ++i) sample[i] = ~sample[i];
       }

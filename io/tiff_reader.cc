@@ -79,8 +79,8 @@ class TiffReader final : public Reader {
                                    Bytes(kWholePictureLimit) + "; save it with smaller tiles");
     }
     const int64_t row_of_chunks = DecodedBytes() * (picture_.chunks_across() + 1);
-    cache_ = std::make_unique<ChunkCache>(
-        std::max(kCacheBytes, std::min(kCacheLimit, row_of_chunks)));
+    cache_ =
+        std::make_unique<ChunkCache>(std::max(kCacheBytes, std::min(kCacheLimit, row_of_chunks)));
     idle_.push_back(std::move(handle));
   }
 
@@ -120,14 +120,12 @@ class TiffReader final : public Reader {
     const int64_t planes = picture_.separate ? picture_.samples : 1;
     const int64_t h = picture_.chunk_height, w = picture_.chunk_width;
     for (int64_t plane = 0; plane < planes; ++plane) {
-      const View target =
-          picture_.separate ? out.Channels(plane, 1) : out;
+      const View target = picture_.separate ? out.Channels(plane, 1) : out;
       for (int64_t cy = box.begin[1] / h; cy * h < box.end[1]; ++cy) {
         for (int64_t cx = box.begin[2] / w; cx * w < box.end[2]; ++cx) {
           const Index origin{0, cy * h, cx * w};
           const Box part = Intersect(box, {origin, {1, origin[1] + h, origin[2] + w}});
-          const View to = target.Crop(
-              Shift(part, {0, -box.begin[1], -box.begin[2]}));
+          const View to = target.Crop(Shift(part, {0, -box.begin[1], -box.begin[2]}));
           const int64_t index =
               (plane * picture_.chunks_down() + cy) * picture_.chunks_across() + cx;
           ReadPart(index, Shift(part, {0, -origin[1], -origin[2]}), to);
@@ -148,8 +146,8 @@ class TiffReader final : public Reader {
       chunk = Decode(index);
       cache_->Add(index, chunk);
     }
-    const ConstView all = DenseView(chunk->data(), picture_.dtype, ChunkChannels(), shape,
-                                    Layout::kInterleaved);
+    const ConstView all =
+        DenseView(chunk->data(), picture_.dtype, ChunkChannels(), shape, Layout::kInterleaved);
     CopyView(all.Crop(part), to);
   }
 
@@ -164,15 +162,19 @@ class TiffReader final : public Reader {
     int64_t offset = 0;
     WithHandle([&](TiffHandle& handle) {
       handle.Call("the table of its strips", [&] {
-        offset = static_cast<int64_t>(
-            TIFFGetStrileOffset(handle.get(), static_cast<uint32_t>(index)));
+        offset =
+            static_cast<int64_t>(TIFFGetStrileOffset(handle.get(), static_cast<uint32_t>(index)));
         return true;
       });
     });
     const auto size = static_cast<int64_t>(DTypeSize(picture_.dtype));
     const int64_t x = size * picture_.chunk_samples();
-    ArrayLayout layout{picture_.dtype, picture_.chunk_samples(), shape,
-                       offset, {size, x * shape[2] * shape[1], x * shape[2], x}, picture_.swapped};
+    ArrayLayout layout{picture_.dtype,
+                       picture_.chunk_samples(),
+                       shape,
+                       offset,
+                       {size, x * shape[2] * shape[1], x * shape[2], x},
+                       picture_.swapped};
     if (offset <= 0 || offset > file_.size() - layout.bytes()) {
       ThrowInput(file_.path(), "damaged TIFF: strip or tile " + std::to_string(index) +
                                    " should take " + std::to_string(layout.bytes()) +
@@ -212,8 +214,8 @@ class TiffReader final : public Reader {
     const int planes = picture_.separate ? picture_.samples : 1;
     while (static_cast<int>(idle_.size()) < planes) idle_.push_back(NewHandle());
     std::vector<std::byte> packed(static_cast<size_t>(PackedRowBytes()));
-    std::vector<std::byte> expanded(
-        picture_.expands() ? static_cast<size_t>(ExpandedRowBytes()) : 0);
+    std::vector<std::byte> expanded(picture_.expands() ? static_cast<size_t>(ExpandedRowBytes())
+                                                       : 0);
     const std::byte* samples = picture_.expands() ? expanded.data() : packed.data();
     const ConstView line = DenseView(samples, picture_.dtype, ChunkChannels(),
                                      {1, 1, picture_.width}, Layout::kInterleaved);
@@ -226,7 +228,8 @@ class TiffReader final : public Reader {
           return TIFFReadScanline(handle.get(), packed.data(), static_cast<uint32_t>(y),
                                   static_cast<uint16_t>(plane)) == 1;
         });
-        if (picture_.expands()) ExpandTiffRow(picture_, packed.data(), picture_.width, expanded.data());
+        if (picture_.expands())
+          ExpandTiffRow(picture_, packed.data(), picture_.width, expanded.data());
         CopyView(line, picture_.separate ? target.Channels(plane, 1) : target);
       }
     }

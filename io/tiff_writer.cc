@@ -1,6 +1,7 @@
-// Writing of TIFF: strips of a fixed number of rows, encoded here (libtiff only places them), so that
-// several threads can share the work and the bytes depend on nothing but samples and metadata.
-// Integers are deflated after horizontal differencing; floats, which hardly shrink, lie uncompressed.
+// Writing of TIFF: strips of a fixed number of rows, encoded here (libtiff only places them), so
+// that several threads can share the work and the bytes depend on nothing but samples and metadata.
+// Integers are deflated after horizontal differencing; floats, which hardly shrink, lie
+// uncompressed.
 #include <tiffio.h>
 #include <zlib.h>
 
@@ -39,7 +40,8 @@ class TiffWriter final : public Writer {
  public:
   TiffWriter(OutputFile& file, const WriteSpec& spec, const TiffOptions& options)
       : file_(file), header_(spec.header), threads_(spec.threads), cursor_(spec.header.shape) {
-    row_bytes_ = header_.shape[2] * header_.channels * static_cast<int64_t>(DTypeSize(header_.dtype));
+    row_bytes_ =
+        header_.shape[2] * header_.channels * static_cast<int64_t>(DTypeSize(header_.dtype));
     strip_rows_ = std::clamp<int64_t>(kStripBytes / row_bytes_, 1, header_.shape[1]);
     handle_ = std::make_unique<TiffHandle>(file, IsBig(spec.metadata, options) ? "wl8" : "wl");
     SetLayout();
@@ -59,7 +61,8 @@ class TiffWriter final : public Writer {
       pending_.resize(static_cast<size_t>(offset + (last - pending_row) * row_bytes_));
       const View to = DenseView(pending_.data() + offset, header_.dtype, header_.channels,
                                 {1, last - row, header_.shape[2]}, Layout::kInterleaved);
-      CopyView(samples.Crop({{0, row - rows.begin, 0}, {1, last - rows.begin, header_.shape[2]}}), to);
+      CopyView(samples.Crop({{0, row - rows.begin, 0}, {1, last - rows.begin, header_.shape[2]}}),
+               to);
       pending_rows_ += last - row;
       row = last;
       WriteWholeStrips();
@@ -87,9 +90,8 @@ class TiffWriter final : public Writer {
 
   template <typename... Values>
   void Set(uint32_t tag, Values... values) {
-    handle_->Call("tag " + std::to_string(tag), [&] {
-      return TIFFSetField(handle_->get(), tag, values...) == 1;
-    });
+    handle_->Call("tag " + std::to_string(tag),
+                  [&] { return TIFFSetField(handle_->get(), tag, values...) == 1; });
   }
 
   void SetLayout() {
@@ -157,7 +159,8 @@ class TiffWriter final : public Writer {
       std::byte* plain = pending_.data() + i * strip_rows_ * row_bytes_;
       auto& packed = encoded[static_cast<size_t>(i)];
       void* data = Compressed() ? static_cast<void*>(packed.data()) : plain;
-      const auto bytes = Compressed() ? static_cast<tmsize_t>(packed.size()) : rows_of(i) * row_bytes_;
+      const auto bytes =
+          Compressed() ? static_cast<tmsize_t>(packed.size()) : rows_of(i) * row_bytes_;
       handle_->Call("strip " + std::to_string(next_strip_), [&] {
         return TIFFWriteRawStrip(handle_->get(), static_cast<uint32_t>(next_strip_), data, bytes) ==
                bytes;
@@ -181,8 +184,8 @@ class TiffWriter final : public Writer {
     const auto bytes = static_cast<uLong>(count * row_bytes_);
     uLongf packed_bytes = compressBound(bytes);
     std::vector<Bytef> packed(packed_bytes);
-    if (compress2(packed.data(), &packed_bytes, reinterpret_cast<const Bytef*>(rows), bytes, kLevel) !=
-        Z_OK) {
+    if (compress2(packed.data(), &packed_bytes, reinterpret_cast<const Bytef*>(rows), bytes,
+                  kLevel) != Z_OK) {
       throw Error(Fault::kTransient, InFile(file_.target(), "zlib has no memory"));
     }
     packed.resize(packed_bytes);
@@ -203,8 +206,9 @@ class TiffWriter final : public Writer {
 
 bool RecognisesTiff(std::span<const std::byte> head) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
-  for (const std::string_view magic : {std::string_view("II*\0", 4), std::string_view("MM\0*", 4),
-                                       std::string_view("II+\0", 4), std::string_view("MM\0+", 4)}) {
+  for (const std::string_view magic :
+       {std::string_view("II*\0", 4), std::string_view("MM\0*", 4), std::string_view("II+\0", 4),
+        std::string_view("MM\0+", 4)}) {
     if (text.starts_with(magic)) return true;
   }
   return false;

@@ -1,6 +1,6 @@
 #include "scheduler/contract.h"
 
-#include <set>
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 
@@ -99,6 +99,24 @@ Contract ContractFromFlat(const FlatJob& flat, const std::string& source) {
     if (short_name == "tiling.tile") contract.tile = AsIntegers(value, *key);
     if (short_name == "tiling.overlap") contract.overlap = AsIntegers(value, *key);
     contract.source[short_name] = source;
+  }
+  // Far beyond every model, and small enough that no product of them overflows.
+  constexpr int64_t kLargest = 1 << 20;
+  const auto bound = [&](const std::optional<std::vector<int64_t>>& values, const char* name) {
+    if (!values) return;
+    for (const int64_t n : *values) {
+      if (n > kLargest) RefuseValue(flat.at(name), name, std::to_string(n) + " is beyond the limit of " + std::to_string(kLargest));
+    }
+  };
+  bound(contract.multiple, "model.multiple");
+  bound(contract.radius, "model.radius");
+  bound(contract.tile, "model.tiling.tile");
+  bound(contract.overlap, "model.tiling.overlap");
+  if (contract.scale) {
+    for (const Rational& scale : *contract.scale) {
+      if (std::max(scale.num, scale.den) <= 1024) continue;
+      RefuseValue(flat.at("model.scale"), "model.scale", scale.ToString() + " is beyond the limit of 1024 or 1/1024");
+    }
   }
   return contract;
 }

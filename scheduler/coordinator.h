@@ -26,10 +26,13 @@ struct RunOptions {
   double lease_s = 15;
   int max_attempts = 3;         // of a unit, over all workers; a unit that kills two workers is set aside
   int64_t scratch_limit = -1;   // bytes; -1: free space of the scratch folder minus 5 %
-  double max_failures = 1.0;    // share of the items
+  double max_failures = 1.0;    // share of the items; beyond it the run stops as "failed"
   std::string token, work, scratch;
   std::string bind = "127.0.0.1";
   int expected_workers = 1;
+  // Ends the process of a worker that shows no sign of life (LocalLauncher::Kill), called on the run's
+  // thread. Without it a hung worker only loses its leases.
+  std::function<void(const std::string& worker)> kill_worker;
 };
 
 struct WorkerReport {           // of profile.json, for every worker that ever joined
@@ -40,7 +43,8 @@ struct WorkerReport {           // of profile.json, for every worker that ever j
   double busy_s = 0, idle_s = 0;
   Json stages;                  // name -> {s, calls, bytes}
   int64_t peak_host_bytes = 0, peak_device_bytes = 0, steady_allocations = 0;
-  Json trace;                   // newest events, job time in microseconds
+  Json trace;                   // newest events: [name, begin_us, duration_us, thread, unit], in the run's
+                                // microseconds
 };
 struct Failure { std::string item, stage, reason; };
 struct RunResult {
@@ -49,7 +53,7 @@ struct RunResult {
   int64_t tiles_inferred = 0, tiles_skipped = 0, tiles_repeated = 0, tiles_reused = 0;
   int64_t units_run = 0, units_reused = 0;
   double wall_s = 0;
-  std::string interrupted_by;   // words, if interrupted
+  std::string interrupted_by;   // words, if interrupted, or if more items failed than may
   std::vector<WorkerReport> workers;
   std::vector<Failure> failures;
 };
@@ -75,8 +79,8 @@ class Coordinator {
   RunResult Run(const std::function<void(const Progress&)>& progress,
                 const std::function<void()>& tick);
 
-  // Thread-safe, also from the tick.
-  void Drain(const std::string& why);              // finish what is begun, then return "interrupted"
+  // Thread-safe, also from the tick; done in the next turn of Run.
+  void Drain(const std::string& why);              // finish what is begun (10 s), then return "interrupted"
   void WorkerDied(const std::string& worker, const std::string& how);  // its leases come back at once
   void WorkersExhausted(const std::string& why);   // none will come any more
 

@@ -59,6 +59,20 @@ std::string AssumedWarning(const Contract& contract) {
   return keys.empty() ? "" : "assumed, since neither the job nor the model file says: " + keys;
 }
 
+// Refuses tiles that no worker could hold one of.
+void CheckTileMemory(const Job& job, const Contract& contract, const Tiling& tiling) {
+  const int64_t in = Product(tiling.tile);
+  const int64_t out = Product(OutputShape(tiling.tile, tiling));
+  const double bytes = 4.0 * std::max(static_cast<double>(in) * *contract.channels_in,
+                                      static_cast<double>(out) * *contract.channels_out);
+  if (bytes <= static_cast<double>(job.execution.unit_memory)) return;
+  throw Error(Fault::kUsage, "tiling.tile: one tile of " + ShapeToString(tiling.tile, 3) + " takes " +
+                                 std::to_string(static_cast<int64_t>(bytes)) +
+                                 " bytes as f32, but execution.unit_memory is " +
+                                 std::to_string(job.execution.unit_memory) +
+                                 "; make the tile smaller or unit_memory larger");
+}
+
 // Dimensions of the job: declared, else those of the first readable input.
 int JobDims(const Contract& contract, const std::vector<InputHeader>& inputs) {
   if (contract.dims) return *contract.dims;
@@ -198,6 +212,7 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
   out.trim = tiling.trim;
   out.exact = tiling.exact;
   out.inexact_reason = tiling.inexact_reason;
+  CheckTileMemory(job, out.contract, tiling.tiling);
   const std::string warning = AssumedWarning(out.contract);
   if (!warning.empty()) out.warnings.push_back(warning);
 

@@ -272,6 +272,11 @@ std::vector<UnitQueue::CameBack> UnitQueue::WorkerDied(WorkerIndex worker) {
   return back;
 }
 
+void UnitQueue::Abandon(WorkerIndex worker) {
+  const std::set<int64_t> leases = workers_[worker].leases;
+  for (int64_t lease : leases) Return(lease, worker, false);
+}
+
 std::vector<UnitQueue::Dropped> UnitQueue::Fail(int64_t item) {
   std::vector<Dropped> dropped;
   if (ItemOpen(item)) CloseItem(item, EntryState::kFailed, dropped);

@@ -64,15 +64,18 @@ class UnitQueue {
   // again, then this one. kSpent: `unit` was lost too often.
   CameBack LoseResult(int64_t lease, WorkerIndex worker, int64_t unit);
   std::vector<CameBack> WorkerDied(WorkerIndex worker);  // with suspicion
+  void Abandon(WorkerIndex worker);                      // all its leases come back, nobody is to blame
   std::vector<CameBack> Expire(double now);              // leases that were not renewed
   std::vector<Dropped> Fail(int64_t item);               // cancels all its other units
 
   int64_t ItemOf(int64_t unit) const;
   UnitRef Find(int64_t unit) const;
   bool Holds(int64_t lease, WorkerIndex worker) const;
+  int64_t UnitOf(int64_t lease) const { return leases_.at(lease).unit; }  // of a lease that is held
   size_t HeldBy(WorkerIndex worker) const { return workers_[worker].leases.size(); }
   bool ItemOpen(int64_t item) const;  // neither done nor failed nor unchanged
   bool UnitDone(int64_t unit) const;
+  int attempts(int64_t unit) const { return bytes_[unit] >> 2 & 7; }  // failed ones
   bool AllDone() const { return counts_.waiting + counts_.leased == 0; }
   Counts counts() const { return counts_; }
   int64_t units() const { return static_cast<int64_t>(bytes_.size()); }
@@ -99,7 +102,6 @@ class UnitQueue {
 
   // One byte per unit: state in bits 0..1, failed attempts in 2..4, deaths in 5..6.
   UnitState state(int64_t unit) const { return static_cast<UnitState>(bytes_[unit] & 3); }
-  int attempts(int64_t unit) const { return bytes_[unit] >> 2 & 7; }
   int deaths(int64_t unit) const { return bytes_[unit] >> 5 & 3; }
   void SetState(int64_t unit, UnitState state);
   void AddAttempt(int64_t unit);

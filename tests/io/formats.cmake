@@ -1,0 +1,4 @@
+# A converter over the formats, compared with other programs' readers and writers.
+add_executable(format_tool format_tool.cc)
+set_target_properties(format_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
+target_link_libraries(format_tool PRIVATE tilery_io)
