@@ -13,4 +13,4 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   signals.cc
   work_commands.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)
-list(APPEND TILERY_SCHEDULER_PUBLIC tilery_cluster tilery_io tilery_geometry)
+list(APPEND TILERY_SCHEDULER_PUBLIC tilery_cluster tilery_io tilery_geometry tilery_profile)

@@ -78,14 +78,14 @@ Json TraceJson(const RunResult& result) {
                       {"pid", k},
                       {"args", {{"name", worker.id + " " + Printable(worker.host)}}}});
     if (!worker.trace.is_array()) continue;
-    for (const Json& event : worker.trace)
-      events.push_back({{"name", event.at("name")},
+    for (const Json& event : worker.trace)  // [name, begin, duration, thread, unit]
+      events.push_back({{"name", event.at(0)},
                         {"ph", "X"},
                         {"pid", k},
-                        {"tid", event.at("thread")},
-                        {"ts", event.at("begin_us")},
-                        {"dur", event.at("duration_us")},
-                        {"args", {{"unit", event.at("unit")}}}});
+                        {"tid", event.at(3)},
+                        {"ts", event.at(1)},
+                        {"dur", event.at(2)},
+                        {"args", {{"unit", event.at(4)}}}});
   }
   return {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
 }
