@@ -216,6 +216,7 @@ struct Coordinator::Impl {
       const double now = Now();
       // Leases run by our clock only while we can hear their renewals.
       if (const double gap = now - last_turn; gap > kLate) CameLate(gap);
+      last_turn = now;
       if (!CommitOrDrain()) break;
       if (now >= next_tick) {
         next_tick = now + kTick;
@@ -229,7 +230,6 @@ struct Coordinator::Impl {
         next_progress = now + kProgress;
         progress(MakeProgress(drain_since ? "draining" : "running"));
       }
-      last_turn = Now();
     }
     return Finish(progress, tick);
   }

@@ -121,7 +121,8 @@ void SweepDead(const Plan& plan, const std::string& numerics_key, const std::str
     SweepTemporaries(folder, [&](const std::string& attempt) { return dead(EpochOfAttempt(attempt)); });
   }
   // Small files are written by whoever holds the lock of the work folder, which is this process.
-  const std::string own = "-" + std::to_string(getpid()) + "-";
+  std::string own = "-";
+  own += std::to_string(getpid()) + "-";
   SweepTemporaries(ledger.work(), [&](const std::string& attempt) {
     return attempt.starts_with("small-") && attempt.find(own) == std::string::npos;
   });
