@@ -1,10 +1,11 @@
-// How many units a second the scheduler gives out, judges and records: a real coordinator and ledger, and light
-// workers in processes of their own that speak the real protocol over loopback and do nothing.
+// How many units a second the scheduler gives out, judges and records: a real coordinator and
+// ledger, and light workers in processes of their own that speak the real protocol over loopback
+// and do nothing.
 //
 //   scheduler_bench [units] [workers] [folder]      200000 4 /tmp/...
 //
-// Prints units/s, the time from a worker's reports to its next leases (median, 99th percentile), the processor
-// time of both sides and the scheduler's peak memory.
+// Prints units/s, the time from a worker's reports to its next leases (median, 99th percentile),
+// the processor time of both sides and the scheduler's peak memory.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,13 +89,20 @@ void RunWorker(int number, uint16_t port, const std::string& token, int64_t epoc
   };
   client = std::make_unique<ControlClient>(
       Endpoint{"127.0.0.1", port},
-      Json{{"token", token}, {"worker", "w" + std::to_string(number)}, {"host", "localhost"},
-           {"pid", getpid()}, {"device", "none"}, {"epoch", epoch}},
+      Json{{"token", token},
+           {"worker", "w" + std::to_string(number)},
+           {"host", "localhost"},
+           {"pid", getpid()},
+           {"device", "none"},
+           {"epoch", epoch}},
       10, ControlClient::Handlers{receive, [&](const std::string&) { ended = true; }});
   ready = client.get();
   for (int64_t turn = 0; !ended; ++turn) {
     if (turn % 100 == 0) {
-      client->Send({{"type", "renew"}, {"sent_us", ControlClient::NowUs()}, {"phase", "run"}, {"batches", turn}});
+      client->Send({{"type", "renew"},
+                    {"sent_us", ControlClient::NowUs()},
+                    {"phase", "run"},
+                    {"batches", turn}});
     }
     usleep(10000);
   }
@@ -106,15 +114,19 @@ void RunWorker(int number, uint16_t port, const std::string& token, int64_t epoc
 double CpuSeconds(int who) {
   rusage usage{};
   getrusage(who, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 int Main(int argc, char** argv) {
   const int64_t units = argc > 1 ? std::atoll(argv[1]) : 200000;
   const int workers = argc > 2 ? std::atoi(argv[2]) : 4;
-  const std::filesystem::path folder =
-      argc > 3 ? argv[3] : std::filesystem::temp_directory_path() / ("scheduler_bench." + std::to_string(getpid()));
+  const std::filesystem::path folder = argc > 3
+                                           ? argv[3]
+                                           : std::filesystem::temp_directory_path() /
+                                                 ("scheduler_bench." + std::to_string(getpid()));
   std::filesystem::create_directories(folder / "scratch");
 
   int64_t port_and_epoch[2] = {0, 0};
@@ -150,9 +162,11 @@ int Main(int argc, char** argv) {
   options.token = token;
   options.work = folder;
   options.scratch = context.scratch;
-  const Resume resume = PlanResume(plan, Existing::kRefuse, context.numerics_key, context.scratch, ledger);
+  const Resume resume =
+      PlanResume(plan, Existing::kRefuse, context.numerics_key, context.scratch, ledger);
   Coordinator coordinator(plan, resume, ledger, context, options);
-  const double plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - planned).count();
+  const double plan_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - planned).count();
   port_and_epoch[0] = coordinator.port();
   port_and_epoch[1] = ledger.epoch();
   const double cpu_before = CpuSeconds(RUSAGE_SELF);
@@ -170,16 +184,20 @@ int Main(int argc, char** argv) {
   for (pid_t child : children) waitpid(child, nullptr, 0);
   std::sort(waits.begin(), waits.end());
   const auto at = [&](double share) {
-    return waits.empty() ? 0.0 : 1e-3 * waits[static_cast<size_t>(share * static_cast<double>(waits.size() - 1))];
+    return waits.empty()
+               ? 0.0
+               : 1e-3 * waits[static_cast<size_t>(share * static_cast<double>(waits.size() - 1))];
   };
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("units %lld  workers %d  status %s  wall %.2f s  %.0f units/s\n", static_cast<long long>(units),
-              workers, result.status.c_str(), result.wall_s, static_cast<double>(result.units_run) / result.wall_s);
+  std::printf("units %lld  workers %d  status %s  wall %.2f s  %.0f units/s\n",
+              static_cast<long long>(units), workers, result.status.c_str(), result.wall_s,
+              static_cast<double>(result.units_run) / result.wall_s);
   std::printf("claims and resume %.2f s  scheduler cpu %.2f s  workers cpu %.2f s\n", plan_s, cpu,
               CpuSeconds(RUSAGE_CHILDREN));
-  std::printf("reports to next leases: p50 %.2f ms  p99 %.2f ms  (%zu batches)  peak memory %.0f MB\n", at(0.5),
-              at(0.99), waits.size(), static_cast<double>(usage.ru_maxrss) / 1024);
+  std::printf(
+      "reports to next leases: p50 %.2f ms  p99 %.2f ms  (%zu batches)  peak memory %.0f MB\n",
+      at(0.5), at(0.99), waits.size(), static_cast<double>(usage.ru_maxrss) / 1024);
   if (argc <= 3) std::filesystem::remove_all(folder);
   return result.status == "done" && result.units_run == units ? 0 : 1;
 }

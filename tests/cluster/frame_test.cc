@@ -13,7 +13,8 @@ namespace {
 TEST(FrameReader, PutsFramesTogetherWhateverTheCuts) {
   std::string stream;
   for (int i = 0; i < 50; ++i) {
-    stream += EncodeFrame({{"type", "x"}, {"n", i}, {"text", std::string(static_cast<size_t>(i * 7), 'a')}});
+    stream += EncodeFrame(
+        {{"type", "x"}, {"n", i}, {"text", std::string(static_cast<size_t>(i * 7), 'a')}});
   }
   for (size_t step : {1u, 2u, 3u, 5u, 17u, 1000u, 100000u}) {
     FrameReader reader(kMaxFrame);
@@ -35,13 +36,20 @@ TEST(FrameReader, AHugeLengthIsRefusedBeforeAnythingIsAllocated) {
 }
 
 TEST(CheckMessagePack, AcceptsWhatWeWrite) {
-  const Json json = {{"null", nullptr}, {"t", true}, {"i", -5}, {"big", int64_t{1} << 60}, {"d", 0.5},
-                     {"s", std::string(70000, 's')}, {"a", std::vector<int>(70000, 3)}, {"o", {{"x", {1, 2}}}}};
+  const Json json = {{"null", nullptr},
+                     {"t", true},
+                     {"i", -5},
+                     {"big", int64_t{1} << 60},
+                     {"d", 0.5},
+                     {"s", std::string(70000, 's')},
+                     {"a", std::vector<int>(70000, 3)},
+                     {"o", {{"x", {1, 2}}}}};
   EXPECT_NO_THROW(CheckMessagePack(EncodeFrame(json).substr(4)));
 }
 
 TEST(CheckMessagePack, RefusesEveryCutAndEverythingBehindTheEnd) {
-  const std::string body = EncodeFrame({{"type", "x"}, {"a", {1, "two", 3.0, {{"k", nullptr}}}}}).substr(4);
+  const std::string body =
+      EncodeFrame({{"type", "x"}, {"a", {1, "two", 3.0, {{"k", nullptr}}}}}).substr(4);
   for (size_t length = 0; length < body.size(); ++length) {
     EXPECT_THROW(CheckMessagePack(body.substr(0, length)), Error) << length;
   }
@@ -66,8 +74,11 @@ TEST(CheckMessagePack, RefusesValuesThatMultiplyInMemory) {
 
 TEST(DecodeBody, RandomBytesAndFlippedBitsAreErrorsNeverCrashes) {
   std::mt19937 random(3);
-  const std::string good =
-      EncodeFrame({{"type", "outcome"}, {"lease", 1}, {"unit", 2}, {"o", {{"is", "done"}, {"x", {1, 2, 3}}}}}).substr(4);
+  const std::string good = EncodeFrame({{"type", "outcome"},
+                                        {"lease", 1},
+                                        {"unit", 2},
+                                        {"o", {{"is", "done"}, {"x", {1, 2, 3}}}}})
+                               .substr(4);
   int decoded = 0;
   for (int round = 0; round < 50000; ++round) {
     std::string body;
@@ -76,7 +87,8 @@ TEST(DecodeBody, RandomBytesAndFlippedBitsAreErrorsNeverCrashes) {
       for (char& c : body) c = static_cast<char>(random());
     } else {
       body = good;
-      for (unsigned n = 1 + random() % 3; n > 0; --n) body[random() % body.size()] ^= static_cast<char>(1 << random() % 8);
+      for (unsigned n = 1 + random() % 3; n > 0; --n)
+        body[random() % body.size()] ^= static_cast<char>(1 << random() % 8);
     }
     try {
       decoded += DecodeBody(body).is_object();

@@ -44,10 +44,13 @@ class Launcher : public testing::Test {
     return folder != nullptr ? folder : "";
   }
   std::unique_ptr<LocalLauncher> Start(const std::string& what, const std::string& id = "w0") {
-    return std::make_unique<LocalLauncher>(Fakes() / "fake_tilery", std::vector<WorkerLaunch>{{id, what, 1}},
-                                           Endpoint{"127.0.0.1", 1}, std::string(64, 'a'), 1, folder_.path());
+    return std::make_unique<LocalLauncher>(
+        Fakes() / "fake_tilery", std::vector<WorkerLaunch>{{id, what, 1}}, Endpoint{"127.0.0.1", 1},
+        std::string(64, 'a'), 1, folder_.path());
   }
-  std::string Log(const std::string& id = "w0") { return ContentOf(folder_ / ("worker-" + id + ".log")); }
+  std::string Log(const std::string& id = "w0") {
+    return ContentOf(folder_ / ("worker-" + id + ".log"));
+  }
   // Pids of all worker processes so far, oldest first.
   std::vector<pid_t> Workers() {
     std::vector<pid_t> pids;
@@ -64,10 +67,12 @@ class Launcher : public testing::Test {
     });
   }
   bool AwaitGone(LocalLauncher& launcher) {
-    return Await([&] {
-      for (auto& event : launcher.Poll()) events_.push_back(std::move(event));
-      return !events_.empty() && events_.back().gone_for_good;
-    }, 30s);
+    return Await(
+        [&] {
+          for (auto& event : launcher.Poll()) events_.push_back(std::move(event));
+          return !events_.empty() && events_.back().gone_for_good;
+        },
+        30s);
   }
   TempFolder folder_;
   std::vector<LocalLauncher::Event> events_;
@@ -112,7 +117,8 @@ TEST_F(Launcher, AWorkerThatCannotStartIsGoneAfterThreeTriesWithItsLastWords) {
   EXPECT_EQ(events_.size(), 3u);
   EXPECT_EQ(Workers().size(), 3u);
   EXPECT_NE(events_.back().how.find("exit code 4"), std::string::npos) << events_.back().how;
-  EXPECT_NE(events_.back().how.find("cannot load the model"), std::string::npos) << events_.back().how;
+  EXPECT_NE(events_.back().how.find("cannot load the model"), std::string::npos)
+      << events_.back().how;
   EXPECT_TRUE(launcher->WaitAll(2));
 }
 

@@ -1,9 +1,9 @@
 // A server on a thread of its own, and a relay that can cut the link between it and a client.
 #pragma once
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -57,7 +57,8 @@ inline int ConnectTo(uint16_t port) {
   return fd;
 }
 
-// Carries bytes between clients and a server until it is told to cut, which may lose bytes on their way.
+// Carries bytes between clients and a server until it is told to cut, which may lose bytes on their
+// way.
 class Relay {
  public:
   explicit Relay(uint16_t to) : to_(to) {
@@ -78,11 +79,13 @@ class Relay {
     close(listener_);
   }
   uint16_t port() const { return port_; }
-  void Cut() { cut_ = true; }         // ends all links; new ones are made
+  void Cut() { cut_ = true; }             // ends all links; new ones are made
   void Block(bool on) { blocked_ = on; }  // no new links
 
  private:
-  struct Pair { int client, server; };
+  struct Pair {
+    int client, server;
+  };
   void Run() {
     std::vector<Pair> pairs;
     const auto end = [](const Pair& p) { close(p.client), close(p.server); };
@@ -92,16 +95,19 @@ class Relay {
         pairs.clear();
       }
       std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
-      for (const Pair& p : pairs) fds.push_back({p.client, POLLIN, 0}), fds.push_back({p.server, POLLIN, 0});
+      for (const Pair& p : pairs)
+        fds.push_back({p.client, POLLIN, 0}), fds.push_back({p.server, POLLIN, 0});
       if (poll(fds.data(), fds.size(), 5) <= 0) continue;
       for (size_t i = pairs.size(); i-- > 0;) {
         bool over = false;
         for (int side = 0; side < 2; ++side) {
           if (fds[1 + 2 * i + static_cast<size_t>(side)].revents == 0) continue;
           char chunk[1500];
-          const ssize_t got = recv(side == 0 ? pairs[i].client : pairs[i].server, chunk, sizeof chunk, 0);
+          const ssize_t got =
+              recv(side == 0 ? pairs[i].client : pairs[i].server, chunk, sizeof chunk, 0);
           const int other = side == 0 ? pairs[i].server : pairs[i].client;
-          over = over || got <= 0 || send(other, chunk, static_cast<size_t>(got), MSG_NOSIGNAL) != got;
+          over =
+              over || got <= 0 || send(other, chunk, static_cast<size_t>(got), MSG_NOSIGNAL) != got;
         }
         if (over) end(pairs[i]), pairs.erase(pairs.begin() + static_cast<long>(i));
       }

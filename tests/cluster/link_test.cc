@@ -28,13 +28,14 @@ struct Collector {
     const std::lock_guard lock(mutex);
     const std::string type = message.at("type");
     if (type == "hello") server.Send(peer, {{"type", "welcome"}, {"epoch", epoch}});
-    if (type == "renew" && answers_renewals) server.Send(peer, {{"type", "renewed"}, {"sent_us", message.at("sent_us")}});
+    if (type == "renew" && answers_renewals)
+      server.Send(peer, {{"type", "renewed"}, {"sent_us", message.at("sent_us")}});
     messages.push_back(message);
   }
   size_t Count(const std::string& type) {
     const std::lock_guard lock(mutex);
-    return static_cast<size_t>(
-        std::count_if(messages.begin(), messages.end(), [&](const Json& m) { return m.at("type") == type; }));
+    return static_cast<size_t>(std::count_if(messages.begin(), messages.end(),
+                                             [&](const Json& m) { return m.at("type") == type; }));
   }
 };
 
@@ -46,12 +47,13 @@ struct Client {
   Client(uint16_t port, const std::string& token, double give_up_s = 5) {
     client = std::make_unique<ControlClient>(
         Endpoint{"127.0.0.1", port}, Hello(token), give_up_s,
-        ControlClient::Handlers{[this](const Json& m) { ++(m.at("type") == "welcome" ? welcomes : others); },
-                                [this](const std::string& text) {
-                                  const std::lock_guard lock(mutex);
-                                  why = text;
-                                  ++losses;
-                                }});
+        ControlClient::Handlers{
+            [this](const Json& m) { ++(m.at("type") == "welcome" ? welcomes : others); },
+            [this](const std::string& text) {
+              const std::lock_guard lock(mutex);
+              why = text;
+              ++losses;
+            }});
   }
 };
 
@@ -111,7 +113,8 @@ TEST(Link, OutcomesSurviveBrokenLinksAndComeInOrder) {
   EXPECT_GT(collector.Count("hello"), 2u);
   EXPECT_EQ(c.welcomes, 1) << "the welcome of a reconnect is not passed on";
   EXPECT_EQ(c.losses, 0);
-  // What is sent again is sent in the order of its numbers, so the scheduler needs the highest only.
+  // What is sent again is sent in the order of its numbers, so the scheduler needs the highest
+  // only.
   server.Stop();
   int64_t highest = 0;
   for (const Json& m : collector.messages) {

@@ -28,7 +28,8 @@ std::string OutputOf(const std::string& script) {
   write_end.Reset();
   std::string text;
   char chunk[4096];
-  for (ssize_t got; (got = read(read_end.get(), chunk, sizeof chunk)) > 0;) text.append(chunk, static_cast<size_t>(got));
+  for (ssize_t got; (got = read(read_end.get(), chunk, sizeof chunk)) > 0;)
+    text.append(chunk, static_cast<size_t>(got));
   Wait(child);
   return text;
 }
@@ -59,13 +60,16 @@ TEST(Child, HasNoBlockedSignalsAndAnEmptyInput) {
 
 TEST(Child, GetsItsControlSocketAsDescriptorThree) {
   auto [ours, its] = SocketPair();
-  Child child({"/bin/sh", {"-c", "read line <&3; test \"$line\" = hello"}, {}, its.get(), -1, false});
+  Child child(
+      {"/bin/sh", {"-c", "read line <&3; test \"$line\" = hello"}, {}, its.get(), -1, false});
   ASSERT_EQ(write(ours.get(), "hello\n", 6), 6);
   EXPECT_EQ(Wait(child).words(), "exit code 0");
 }
 
 TEST(Child, AProgramThatCannotRunIsNamedAtOnce) {
-  const std::string why = ErrorOf(Fault::kInternal, [] { Child({"/none/program", {}, {}, -1, -1, false}); });
+  const std::string why = ErrorOf(Fault::kInternal, [] {
+    Child({"/none/program", {}, {}, -1, -1, false});
+  });
   EXPECT_NE(why.find("/none/program"), std::string::npos) << why;
   EXPECT_NE(why.find("No such file"), std::string::npos) << why;
 }

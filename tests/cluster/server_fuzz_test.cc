@@ -32,9 +32,10 @@ class HostileServer : public testing::Test {
   std::string token_ = NewToken();
   std::atomic<int> received_{0};
   ServerThread server_{token_, [this](ControlServer& server, PeerId peer, const Json& message) {
-    if (message.at("type") == "hello") server.Send(peer, {{"type", "welcome"}, {"epoch", 1}});
-    if (message.at("type") == "sign") ++received_;
-  }};
+                         if (message.at("type") == "hello")
+                           server.Send(peer, {{"type", "welcome"}, {"epoch", 1}});
+                         if (message.at("type") == "sign") ++received_;
+                       }};
   int Joined() {
     const int fd = ConnectTo(server_.port());
     Send(fd, EncodeFrame({{"type", "hello"}, {"token", token_}, {"protocol", kProtocol}}));
@@ -42,7 +43,9 @@ class HostileServer : public testing::Test {
     EXPECT_GT(recv(fd, chunk, sizeof chunk, 0), 0);
     return fd;
   }
-  static void Send(int fd, const std::string& bytes) { (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  static void Send(int fd, const std::string& bytes) {
+    (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
   void ExpectAlive() {
     const int before = received_;
     const int fd = Joined();
@@ -118,7 +121,8 @@ TEST_F(HostileServer, FramesCutAnywhereAreWaitedForOrDropped) {
 
 TEST_F(HostileServer, TooManyStrangersDoNotLockOutAWorkerForLong) {
   std::vector<int> fds;
-  for (int i = 0; i < ControlServer::kMaxStrangers + 20; ++i) fds.push_back(ConnectTo(server_.port()));
+  for (int i = 0; i < ControlServer::kMaxStrangers + 20; ++i)
+    fds.push_back(ConnectTo(server_.port()));
   for (int fd : fds) close(fd);
   std::this_thread::sleep_for(100ms);
   ExpectAlive();

@@ -79,7 +79,8 @@ Outcome DoUnit(const UnitWork& work, const WorkerContext& context, int64_t unit,
     done.published = write(std::filesystem::path(context.scratch) / work.stage_file);
   } else if (work.kind == UnitKind::kInfer && !work.whole) {
     done.tiles = 1;
-    done.file = work.brick_key + "." + std::to_string(epoch) + "." + std::to_string(attempt) + ".brick";
+    done.file =
+        work.brick_key + "." + std::to_string(epoch) + "." + std::to_string(attempt) + ".brick";
     BrickWriter brick(std::filesystem::path(context.scratch) / done.file, name, work.brick_key);
     const Box box = Box::Whole({1, kTile, kTile});
     const std::vector<std::byte> samples(static_cast<size_t>(box.voxels()));
@@ -91,7 +92,8 @@ Outcome DoUnit(const UnitWork& work, const WorkerContext& context, int64_t unit,
       try {
         VerifyBrick(std::filesystem::path(context.scratch) / brick.file, brick.key);
       } catch (const Error& error) {
-        return LostBrick{brick.key, error.what(), unit - static_cast<int64_t>(work.bricks.size()) + brick.block};
+        return LostBrick{brick.key, error.what(),
+                         unit - static_cast<int64_t>(work.bricks.size()) + brick.block};
       }
     }
     done.tiles = work.whole ? 1 : 0;
@@ -107,8 +109,12 @@ FakeWorker::FakeWorker(uint16_t port, const std::string& token, int64_t epoch, O
   const std::unique_lock first(mutex_);
   client_ = std::make_unique<ControlClient>(
       Endpoint{"127.0.0.1", port},
-      Json{{"token", token_}, {"worker", options_.id}, {"host", "here"}, {"pid", options_.pid},
-           {"device", "fake"}, {"epoch", epoch_}},
+      Json{{"token", token_},
+           {"worker", options_.id},
+           {"host", "here"},
+           {"pid", options_.pid},
+           {"device", "fake"},
+           {"epoch", epoch_}},
       options_.give_up_s,
       ControlClient::Handlers{[this](const Json& message) { Receive(message); },
                               [this](const std::string&) {
@@ -121,7 +127,10 @@ FakeWorker::FakeWorker(uint16_t port, const std::string& token, int64_t epoch, O
     while (!ended_ && !gone_) {
       wake_.wait_for(lock, std::chrono::milliseconds(50));
       if (!options_.renews || !client_ || gone_) continue;
-      client_->Send({{"type", "renew"}, {"sent_us", ControlClient::NowUs()}, {"phase", "run"}, {"batches", ++beats}});
+      client_->Send({{"type", "renew"},
+                     {"sent_us", ControlClient::NowUs()},
+                     {"phase", "run"},
+                     {"batches", ++beats}});
     }
   });
 }
@@ -166,7 +175,8 @@ void FakeWorker::Receive(const Json& message) {
     Want();
   } else if (type == "leases") {
     for (const Json& json : message.at("leases")) {
-      const Lease lease{json.at("lease"), json.at("unit"), json.at("attempt"), UnitWorkFromJson(json.at("work"))};
+      const Lease lease{json.at("lease"), json.at("unit"), json.at("attempt"),
+                        UnitWorkFromJson(json.at("work"))};
       ++held_;
       std::optional<Outcome> outcome;
       if (options_.work) {
@@ -177,8 +187,11 @@ void FakeWorker::Receive(const Json& message) {
       if (!outcome) continue;
       --held_;
       if (std::holds_alternative<Done>(*outcome)) ++done_;
-      client_->Send({{"type", "outcome"}, {"lease", lease.lease}, {"unit", lease.unit},
-                     {"attempt", lease.attempt}, {"outcome", ToJson(*outcome)}});
+      client_->Send({{"type", "outcome"},
+                     {"lease", lease.lease},
+                     {"unit", lease.unit},
+                     {"attempt", lease.attempt},
+                     {"outcome", ToJson(*outcome)}});
     }
     if (!message.at("leases").empty()) Want();
   } else if (type == "drop") {

@@ -1,4 +1,5 @@
-// Plans and workers for tests of queue, coordinator and resume, without a job file and without a model.
+// Plans and workers for tests of queue, coordinator and resume, without a job file and without a
+// model.
 #pragma once
 
 #include <condition_variable>
@@ -15,8 +16,8 @@
 
 namespace tilery {
 
-// A picture of `tiles` tiles in a row, of one tile per unit: one infer unit for one tile, else as many and an
-// assemble unit. Output "<folder>/out<index>.raw".
+// A picture of `tiles` tiles in a row, of one tile per unit: one infer unit for one tile, else as
+// many and an assemble unit. Output "<folder>/out<index>.raw".
 struct ItemSpec {
   int64_t tiles = 1;
   bool staged = false;
@@ -24,16 +25,18 @@ struct ItemSpec {
 };
 Plan MakeTestPlan(const std::vector<ItemSpec>& items, const std::string& folder);
 
-// What the fake workers of a test write: outputs and bricks with real bytes, so that resume can judge them.
+// What the fake workers of a test write: outputs and bricks with real bytes, so that resume can
+// judge them.
 WorkerContext TestContext(const Plan& plan, const std::string& work);
 RunOptions TestOptions(const std::string& work);
 
-// Does a unit as a real worker would, without a model: outputs hold the item's key, bricks one array.
+// Does a unit as a real worker would, without a model: outputs hold the item's key, bricks one
+// array.
 Outcome DoUnit(const UnitWork& work, const WorkerContext& context, int64_t unit, int64_t attempt,
                int64_t epoch);
 
-// A worker that speaks the protocol on a thread of its own (the client's). `work` makes outcomes; nullopt: never
-// answers that lease.
+// A worker that speaks the protocol on a thread of its own (the client's). `work` makes outcomes;
+// nullopt: never answers that lease.
 class FakeWorker {
  public:
   struct Lease {
@@ -51,7 +54,7 @@ class FakeWorker {
   };
   FakeWorker(uint16_t port, const std::string& token, int64_t epoch, Options options);
   ~FakeWorker();
-  void Vanish();   // breaks the link for good, as a killed process would
+  void Vanish();  // breaks the link for good, as a killed process would
   bool ended() const;
   int64_t done() const;
   std::vector<int64_t> dropped() const;

@@ -28,7 +28,8 @@ class CoordinatorFixture : public testing::Test {
   // Resumes from what lies in the folder and begins to serve.
   void Start() {
     ledger_.emplace(folder_.path());
-    resume_ = PlanResume(plan_, Existing::kRefuse, context_.numerics_key, context_.scratch, *ledger_);
+    resume_ =
+        PlanResume(plan_, Existing::kRefuse, context_.numerics_key, context_.scratch, *ledger_);
     coordinator_ = std::make_unique<Coordinator>(plan_, resume_, *ledger_, context_, options_);
     result_ = std::async(std::launch::async, [this] {
       return coordinator_->Run(
@@ -68,7 +69,9 @@ class CoordinatorFixture : public testing::Test {
     int64_t tiles = 0;
     for (const WorkerReport& w : r.workers) tiles += w.tiles;
     EXPECT_EQ(tiles + resume_.adopted_tiles, r.tiles_inferred);
-    EXPECT_EQ(r.items_done + r.items_failed + r.items_unchanged <= static_cast<int64_t>(plan_.items.size()), true);
+    EXPECT_EQ(r.items_done + r.items_failed + r.items_unchanged <=
+                  static_cast<int64_t>(plan_.items.size()),
+              true);
   }
 
   TempFolder folder_;

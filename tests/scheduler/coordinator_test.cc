@@ -13,7 +13,8 @@ TEST_F(CoordinatorRun, FinishesSmallAndLargeItemsWithThreeWorkers) {
   Plan(specs);
   Start();
   std::vector<std::unique_ptr<FakeWorker>> workers;
-  for (int i = 0; i < 3; ++i) workers.push_back(Worker({.id = "w" + std::to_string(i), .pid = 100 + i}));
+  for (int i = 0; i < 3; ++i)
+    workers.push_back(Worker({.id = "w" + std::to_string(i), .pid = 100 + i}));
   const RunResult r = Result();
   EXPECT_EQ(r.status, "done");
   EXPECT_EQ(r.items_done, 60);
@@ -53,9 +54,9 @@ TEST_F(CoordinatorRun, AnInterruptedRunGoesOnWithItsBricks) {
   std::atomic<int> units{0};
   {
     const auto worker = Worker({.tiles_ahead = 1, .work = [&](const FakeWorker::Lease& lease) {
-      if (++units == 4) coordinator_->Drain("asked to");
-      return std::optional(Do(lease));
-    }});
+                                  if (++units == 4) coordinator_->Drain("asked to");
+                                  return std::optional(Do(lease));
+                                }});
     const RunResult r = Result();
     EXPECT_EQ(r.status, "interrupted");
     EXPECT_EQ(r.interrupted_by, "asked to");
@@ -105,7 +106,8 @@ TEST_F(CoordinatorRun, AnswersThatNothingCanBeLeasedAndSendsWorkWhenItAppears) {
   std::mutex mutex;
   // The first worker takes the stage unit and waits; the second is told that there is nothing now.
   const auto hold = [&](const FakeWorker::Lease& lease) {
-    while (lease.work.kind == UnitKind::kStage && !go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (lease.work.kind == UnitKind::kStage && !go)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return std::optional(Do(lease));
   };
   const auto first = Worker({.id = "w0", .pid = 1, .tiles_ahead = 1, .work = hold});
@@ -186,14 +188,15 @@ TEST_F(CoordinatorRun, ManyBricksAreNamedInAFile) {
   Start();
   std::atomic<int64_t> named{0};
   const auto worker = Worker({.tiles_ahead = 64, .work = [&](const FakeWorker::Lease& lease) {
-    if (lease.work.kind != UnitKind::kAssemble) return std::optional(Do(lease));
-    FakeWorker::Lease full = lease;
-    EXPECT_TRUE(lease.work.bricks.empty());
-    full.work.bricks = BricksFromText(
-        ReadSmallFile(std::filesystem::path(context_.work) / lease.work.bricks_file));
-    named = static_cast<int64_t>(full.work.bricks.size());
-    return std::optional(Do(full));
-  }});
+                                if (lease.work.kind != UnitKind::kAssemble)
+                                  return std::optional(Do(lease));
+                                FakeWorker::Lease full = lease;
+                                EXPECT_TRUE(lease.work.bricks.empty());
+                                full.work.bricks = BricksFromText(ReadSmallFile(
+                                    std::filesystem::path(context_.work) / lease.work.bricks_file));
+                                named = static_cast<int64_t>(full.work.bricks.size());
+                                return std::optional(Do(full));
+                              }});
   EXPECT_EQ(Result(60).status, "done");
   EXPECT_EQ(named, 1200);
   EXPECT_EQ(FilesInScratch(), 0);

@@ -162,7 +162,8 @@ TEST(Ledger, WhatWasCommittedBeforeAKillStaysAndNothingElse) {
         ledger.ForgetBrick("b" + std::to_string(n));
         ledger.RecordBrick({"b" + std::to_string(n), "f", n, "h", n});
         ledger.RecordOutput(Output("a" + std::to_string(n), n));
-        // Rolled back by the death of the process, or by nothing: this commit removes the probe again.
+        // Rolled back by the death of the process, or by nothing: this commit removes the probe
+        // again.
         OutputRecord gone = Output("uncommitted", n);
         gone.published = false;
         ledger.RecordOutput(gone);

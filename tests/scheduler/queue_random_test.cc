@@ -1,5 +1,5 @@
-// Random schedules against what must always hold: no unit with two holders, none accepted twice, dependencies in
-// order, scratch within its limit, and an end.
+// Random schedules against what must always hold: no unit with two holders, none accepted twice,
+// dependencies in order, scratch within its limit, and an end.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -63,9 +63,10 @@ TEST_P(RandomSchedule, KeepsEveryPromiseAndEnds) {
         ASSERT_FALSE(model.failed.contains(grant->item));
         const Item& item = plan.items[static_cast<size_t>(grant->item)];
         for (int64_t unit = item.first_unit; unit < grant->unit; ++unit) {
-          const bool needed = grant->kind == UnitKind::kAssemble
-                                  ? q.Find(unit).kind == UnitKind::kInfer
-                                  : grant->kind == UnitKind::kInfer && q.Find(unit).kind == UnitKind::kStage;
+          const bool needed =
+              grant->kind == UnitKind::kAssemble
+                  ? q.Find(unit).kind == UnitKind::kInfer
+                  : grant->kind == UnitKind::kInfer && q.Find(unit).kind == UnitKind::kStage;
           ASSERT_TRUE(!needed || model.done.contains(unit)) << grant->unit << " before " << unit;
         }
         model.held[grant->lease] = {w, grant->unit};
@@ -84,7 +85,8 @@ TEST_P(RandomSchedule, KeepsEveryPromiseAndEnds) {
       model.done.insert(holder.second);
       for (const auto& d : dropped) model.held.erase(d.lease);
       if (!q.ItemOpen(item)) {
-        for (int64_t u = plan.items[item].first_unit; u < plan.items[item].first_unit + plan.items[item].units(); ++u) {
+        for (int64_t u = plan.items[item].first_unit;
+             u < plan.items[item].first_unit + plan.items[item].units(); ++u) {
           model.done.insert(u);
         }
       }
@@ -106,7 +108,8 @@ TEST_P(RandomSchedule, KeepsEveryPromiseAndEnds) {
     } else if (action < 96) {
       now += 2;
       for (const auto& back : q.Expire(now)) {
-        std::erase_if(model.held, [&](const auto& entry) { return entry.second.second == back.unit; });
+        std::erase_if(model.held,
+                      [&](const auto& entry) { return entry.second.second == back.unit; });
         came_back(back);
       }
     } else {
@@ -114,7 +117,8 @@ TEST_P(RandomSchedule, KeepsEveryPromiseAndEnds) {
     }
     ASSERT_EQ(q.counts().leased, static_cast<int64_t>(model.held.size()));
     ASSERT_LE(q.scratch_used(), limit);
-    ASSERT_EQ(q.counts().waiting + q.counts().leased + q.counts().done + q.counts().failed, q.units());
+    ASSERT_EQ(q.counts().waiting + q.counts().leased + q.counts().done + q.counts().failed,
+              q.units());
   }
   EXPECT_TRUE(q.AllDone()) << "no end after " << steps << " steps";
   EXPECT_EQ(q.scratch_used(), 0);

@@ -107,7 +107,7 @@ TEST_F(Queue, ASuspectRunsAloneSoThatOnlyTheCulpritIsPoisoned) {
 
   const auto fresh = q.Lease(b_, true, true, 0);  // an idle worker gets a suspect first
   EXPECT_EQ(fresh->unit, 0);
-  EXPECT_FALSE(q.Lease(b_, true, true, 0));       // and nothing beside it
+  EXPECT_FALSE(q.Lease(b_, true, true, 0));  // and nothing beside it
   EXPECT_TRUE(q.Finish(fresh->lease, 0, dropped_));
   EXPECT_EQ(q.Lease(b_, true, true, 0)->unit, 1);
   const auto died = q.WorkerDied(b_);
@@ -253,7 +253,8 @@ TEST_F(Queue, AMillionUnitsCostAByteEach) {
   const auto worker = q.AddWorker();
   EXPECT_EQ(q.units(), 1000010);
   int64_t done = 0;
-  while (const auto grant = q.Lease(worker, true, true, 0)) done += q.Finish(grant->lease, grant->unit, dropped_);
+  while (const auto grant = q.Lease(worker, true, true, 0))
+    done += q.Finish(grant->lease, grant->unit, dropped_);
   EXPECT_EQ(done, q.units());
 }
 

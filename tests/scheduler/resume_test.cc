@@ -81,7 +81,8 @@ TEST_F(ResumeTest, ATouchedOutputIsJudgedByItsContentOnce) {
   Publish(0);
   Touch(plan_.items[0].output);
   EXPECT_EQ(Plan().items[0], ItemState::kUnchanged);
-  EXPECT_EQ(ledger_->FindOutput(plan_.items[0].output)->file.stamp, *StampOf(plan_.items[0].output));
+  EXPECT_EQ(ledger_->FindOutput(plan_.items[0].output)->file.stamp,
+            *StampOf(plan_.items[0].output));
 }
 
 TEST_F(ResumeTest, AMissingOrShortenedOutputIsRedone) {
@@ -104,7 +105,8 @@ TEST_F(ResumeTest, AStrangersFileIsRefusedWithCountNamesAndWaysOutBeforeAnything
   for (const Item& item : plan_.items) MakeFile(item.output, "mine");
   const std::string why = ErrorOf(Fault::kUsage, [&] { Plan(); });
   EXPECT_NE(why.find("5 outputs"), std::string::npos) << why;
-  for (int i = 0; i < 3; ++i) EXPECT_NE(why.find("out" + std::to_string(i)), std::string::npos) << why;
+  for (int i = 0; i < 3; ++i)
+    EXPECT_NE(why.find("out" + std::to_string(i)), std::string::npos) << why;
   EXPECT_EQ(why.find("out3"), std::string::npos) << why;
   EXPECT_NE(why.find("skip"), std::string::npos) << why;
   EXPECT_NE(why.find("replace"), std::string::npos) << why;
@@ -136,7 +138,8 @@ TEST_F(ResumeTest, BricksOfTheLedgerAreReused) {
   const std::string file = MakeBrick(1, 0, 1), short_one = MakeBrick(1, 1, 1);
   for (const auto& [block, name] : {std::pair{0, file}, std::pair{1, short_one}}) {
     const auto path = std::filesystem::path(context_.scratch) / name;
-    ledger_->RecordBrick({Key(1, block), name, static_cast<int64_t>(std::filesystem::file_size(path)), "h", 1});
+    ledger_->RecordBrick(
+        {Key(1, block), name, static_cast<int64_t>(std::filesystem::file_size(path)), "h", 1});
   }
   ledger_->RecordBrick({Key(1, 2), "gone.brick", 10, "h", 1});
   ledger_->Commit();
@@ -167,7 +170,9 @@ TEST_F(ResumeTest, TheSweepTakesOnlyWhatIsDead) {
   const int64_t epoch = ledger_->epoch();
   const std::string key = HashText("of nobody");
   const auto scratch = std::filesystem::path(context_.scratch);
-  const auto name = [&](int64_t e, const char* kind) { return key + "." + std::to_string(e) + ".1." + kind; };
+  const auto name = [&](int64_t e, const char* kind) {
+    return key + "." + std::to_string(e) + ".1." + kind;
+  };
   MakeFile(scratch / name(epoch - 1, "brick"), "x");
   MakeFile(scratch / name(epoch - 1, "stage"), "x");
   MakeFile(scratch / (key + "." + std::to_string(epoch - 1) + ".list"), "x");
@@ -203,7 +208,8 @@ TEST_F(ResumeTest, TenThousandFinishedItemsAreRecognisedInTwoSeconds) {
   ledger_->Commit();
   const auto begin = std::chrono::steady_clock::now();
   const Resume resume = Plan();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   EXPECT_LT(seconds, 2.0);
   EXPECT_EQ(std::count(resume.items.begin(), resume.items.end(), ItemState::kUnchanged), 10000);
 }
@@ -212,8 +218,9 @@ TEST(ScratchName, TakesOnlyItsOwnForms) {
   const std::string key(32, 'a');
   EXPECT_EQ(ParseScratchName(key + ".12.3.brick")->epoch, 12);
   EXPECT_EQ(ParseScratchName(key + ".12.list")->kind, "list");
-  for (const std::string& name : {key + ".12.brick", key + ".x.3.brick", key.substr(1) + ".12.3.brick",
-                                  key + ".12.3.png", key + ".-1.3.brick", std::string("...."), std::string()}) {
+  for (const std::string& name :
+       {key + ".12.brick", key + ".x.3.brick", key.substr(1) + ".12.3.brick", key + ".12.3.png",
+        key + ".-1.3.brick", std::string("...."), std::string()}) {
     EXPECT_FALSE(ParseScratchName(name)) << name;
   }
   EXPECT_EQ(EpochOfAttempt("5.17.2"), 17);

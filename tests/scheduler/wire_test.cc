@@ -10,8 +10,13 @@ namespace {
 ItemParams OddParams() {
   ItemParams p;
   p.dims = 3;
-  p.tiling = {{8, 16, 32}, {2, 4, 8}, {1, 2, 4}, {1, 2, 2}, {Rational{2, 1}, Rational{1, 8}, Rational{3, 2}},
-              WindowKind::kGaussian, PadMode::kZero};
+  p.tiling = {{8, 16, 32},
+              {2, 4, 8},
+              {1, 2, 4},
+              {1, 2, 2},
+              {Rational{2, 1}, Rational{1, 8}, Rational{3, 2}},
+              WindowKind::kGaussian,
+              PadMode::kZero};
   p.transfer.in_dtype = DType::kI16;
   p.transfer.raw_lo = -1.0 / 3;
   p.transfer.mean = {0.1, 0.2};
@@ -29,7 +34,9 @@ ItemParams OddParams() {
 }
 
 // Through the bytes of a frame, as on the wire.
-Json Sent(const Json& json) { return DecodeBody(EncodeFrame({{"type", "x"}, {"it", json}}).substr(4)).at("it"); }
+Json Sent(const Json& json) {
+  return DecodeBody(EncodeFrame({{"type", "x"}, {"it", json}}).substr(4)).at("it");
+}
 
 TEST(Wire, ParametersComeBackEqual) {
   const ItemParams p = OddParams();
@@ -100,21 +107,29 @@ TEST(Wire, OutcomesComeBackEqual) {
   EXPECT_EQ(back.tiles, 7);
   EXPECT_EQ(back.repeated, 8);
   EXPECT_EQ(back.nonfinite_in, 9);
-  const auto failed = std::get<Failed>(OutcomeFromJson(Sent(ToJson(Outcome(Failed{"s", "r", Fault::kModel})))));
+  const auto failed =
+      std::get<Failed>(OutcomeFromJson(Sent(ToJson(Outcome(Failed{"s", "r", Fault::kModel})))));
   EXPECT_EQ(failed.fault, Fault::kModel);
-  const auto lost = std::get<LostBrick>(OutcomeFromJson(Sent(ToJson(Outcome(LostBrick{"k", "r", 4})))));
+  const auto lost =
+      std::get<LostBrick>(OutcomeFromJson(Sent(ToJson(Outcome(LostBrick{"k", "r", 4})))));
   EXPECT_EQ(lost.unit, 4);
   EXPECT_EQ(std::get<Retry>(OutcomeFromJson(Sent(ToJson(Outcome(Retry{"s", "r"}))))).reason, "r");
 }
 
 TEST(Wire, WrongValuesAreErrorsInWords) {
-  EXPECT_NE(ErrorOf(Fault::kInternal, [] { OutcomeFromJson({{"is", "what"}}); }).find("what"), std::string::npos);
+  EXPECT_NE(ErrorOf(Fault::kInternal,
+                    [] {
+                      OutcomeFromJson({{"is", "what"}});
+                    })
+                .find("what"),
+            std::string::npos);
   ErrorOf(Fault::kInternal, [] { OutcomeFromJson(Json::array()); });
   ErrorOf(Fault::kInternal, [] { UnitWorkFromJson({{"input", 1}}); });
   ErrorOf(Fault::kInternal, [] { StampFromJson({1, 2}); });
   Json json = ToJson(UnitWork{});
   json["kind"] = 77;
-  EXPECT_NE(ErrorOf(Fault::kInternal, [&] { UnitWorkFromJson(json); }).find("77"), std::string::npos);
+  EXPECT_NE(ErrorOf(Fault::kInternal, [&] { UnitWorkFromJson(json); }).find("77"),
+            std::string::npos);
 }
 
 TEST(Wire, ListsOfBricksComeBackAndCutOnesAreErrors) {
