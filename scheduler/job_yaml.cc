@@ -2,6 +2,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
 #include "io/error.h"
@@ -62,9 +63,14 @@ struct Converter {
   }
 };
 
-}  // namespace
+// JSON is YAML but for details: tabs in front of lines, surrogate pairs in escapes. Such a file is written
+// anew on one line, which loses nothing but line numbers. "" if it is no JSON.
+std::string JsonOnOneLine(const std::string& text) {
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? "" : json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
-JobValue ParseYaml(const std::string& text, const std::string& name) {
+JobValue ParseText(const std::string& text, const std::string& name, bool may_be_json) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
@@ -77,10 +83,18 @@ JobValue ParseYaml(const std::string& text, const std::string& name) {
     if (documents.empty()) return nothing;
     return converter.Convert(documents[0], 0);
   } catch (const YAML::Exception& error) {
+    const std::string json = may_be_json ? JsonOnOneLine(text) : "";
+    if (!json.empty()) return ParseText(json, name, false);
     const std::string line =
         error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
     throw Error(Fault::kUsage, name + line + ": no valid YAML: " + Printable(error.msg));
   }
+}
+
+}  // namespace
+
+JobValue ParseYaml(const std::string& text, const std::string& name) {
+  return ParseText(text, name, true);
 }
 
 JobValue ParseYamlFile(const std::filesystem::path& path) {

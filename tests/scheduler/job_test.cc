@@ -77,6 +77,13 @@ TEST_F(JobTest, JsonIsAJobFileToo) {
   EXPECT_FALSE(job.execution.workers.has_value());
 }
 
+TEST_F(JobTest, JsonWithTabsAndEscapedPairsIsReadToo) {
+  const Job job = Load(
+      "{\"model\": {\"path\": \"m.pt\"},\n\t\"input\": {\"path\": \"\\ud83d\\ude00.png\"},\n"
+      "\t\"output\": {\"path\": \"b.png\"}}");
+  EXPECT_EQ(job.input.paths[0], At("\xF0\x9F\x98\x80.png"));
+}
+
 TEST_F(JobTest, FlagsBeatTheFileAndCountFromTheCurrentFolder) {
   const Job job = Load(
       "model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: b.png}\ntiling: {tile: 64}\n",
