@@ -29,10 +29,10 @@ void BlendTile(const float* output, int32_t channels, const Box& output_box, con
     const int32_t channel = mean || pass.op != Pass::Op::kModel ? k : pass.out[k];
     for (int64_t z = wz.begin; z < wz.end(); ++z) {
       for (int64_t y = wy.begin; y < wy.end(); ++y) {
-        const float* from = output + (mean ? 0 : channel * plane) +
-                            ((z - output_box.begin[0]) * shape[1] + y - output_box.begin[1]) *
-                                shape[2] +
-                            wx.begin - output_box.begin[2];
+        const float* from =
+            output + (mean ? 0 : channel * plane) +
+            ((z - output_box.begin[0]) * shape[1] + y - output_box.begin[1]) * shape[2] + wx.begin -
+            output_box.begin[2];
         if (mean) {
           MeanRow(from, channels, plane, count, mean_row.data());
           from = mean_row.data();

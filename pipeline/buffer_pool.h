@@ -1,5 +1,5 @@
-// Large f32 buffers that are used again: fresh pages cost a fault each, which for a unit's sums is as much work
-// as blending. Thread-safe.
+// Large f32 buffers that are used again: fresh pages cost a fault each, which for a unit's sums is
+// as much work as blending. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -53,8 +53,8 @@ class CpuUnit final : public UnitMemory {
       if (all > 0) nonfinite_in_ = CountNonFinite(source_, t.passes, OwnVoxels());
       if (all > 0 && t.nonfinite == Transfer::NonFinite::kFail) {
         throw Error(Fault::kInput,
-                    work_.item_name + ": " + std::to_string(all) +
-                        " voxels of " + ToString(geometry.unit_input(work_.block)) +
+                    work_.item_name + ": " + std::to_string(all) + " voxels of " +
+                        ToString(geometry.unit_input(work_.block)) +
                         " are not finite; input.nonfinite: keep or fill lets them pass");
       }
     }
@@ -109,7 +109,8 @@ class CpuUnit final : public UnitMemory {
   }
 
  private:
-  // The part of the item that counts as this unit's: from its first tiles' starts to the next block's.
+  // The part of the item that counts as this unit's: from its first tiles' starts to the next
+  // block's.
   Box OwnVoxels() const {
     const TileGrid& grid = work_.geometry->grid();
     const Box tiles = work_.geometry->unit_tiles(work_.block);
@@ -163,8 +164,7 @@ class CpuLane final : public Lane {
     GatherTile(cpu.source(), tile, cpu.pass(pass), input_.get() + slot * slot_values_);
   }
   void Repeat(int64_t from, int64_t to) override {
-    std::copy_n(input_.get() + from * slot_values_, slot_values_,
-                input_.get() + to * slot_values_);
+    std::copy_n(input_.get() + from * slot_values_, slot_values_, input_.get() + to * slot_values_);
   }
   std::shared_ptr<const BatchOutput> Forward() override;
 
@@ -237,12 +237,12 @@ std::shared_ptr<const BatchOutput> CpuLane::Forward() {
   const std::vector<int64_t> wanted = BatchShape(o, o.channels_out, tile);
   ModelOutput output = device_.model().Run(input_.get(), shape);
   if (output.shape != wanted) {
-    throw Error(Fault::kModel,
-                "model " + Printable(o.model.native()) + " makes " + ShapeText(output.shape) +
-                    " of " + ShapeText(shape) + "; with " + std::to_string(o.channels_out) +
-                    " output channels and scale " + o.scale[0].ToString() + "," +
-                    o.scale[1].ToString() + "," + o.scale[2].ToString() + " it must make " +
-                    ShapeText(wanted) + ": correct model.channels or model.scale");
+    throw Error(Fault::kModel, "model " + Printable(o.model.native()) + " makes " +
+                                   ShapeText(output.shape) + " of " + ShapeText(shape) + "; with " +
+                                   std::to_string(o.channels_out) + " output channels and scale " +
+                                   o.scale[0].ToString() + "," + o.scale[1].ToString() + "," +
+                                   o.scale[2].ToString() + " it must make " + ShapeText(wanted) +
+                                   ": correct model.channels or model.scale");
   }
   return std::make_shared<CpuOutput>(std::move(output), o.numerics.batch);
 }

@@ -156,7 +156,8 @@ class LanesEngine final : public Engine {
     });
   }
 
-  // Runs a batch that holds one item's runs, or first all and then, if that went wrong, item by item.
+  // Runs a batch that holds one item's runs, or first all and then, if that went wrong, item by
+  // item.
   void Run(Lane& lane, const Batch& batch) {
     const bool mixed = std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {
       return slot.unit->work().item != batch.front().unit->work().item;
@@ -225,9 +226,9 @@ class LanesEngine final : public Engine {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      return std::make_exception_ptr(
-          Error(e.fault(), unit.work().item_name + ", tile " + ToString(unit.InputBox(run)) + ": " +
-                               e.what()));
+      return std::make_exception_ptr(Error(
+          e.fault(),
+          unit.work().item_name + ", tile " + ToString(unit.InputBox(run)) + ": " + e.what()));
     } catch (...) {
       return error;
     }
@@ -241,7 +242,7 @@ class LanesEngine final : public Engine {
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::deque<Waiting> queue_;          // units with runs that no lane has taken, in order of submission
+  std::deque<Waiting> queue_;  // units with runs that no lane has taken, in order of submission
   std::deque<Waiting> without_model_;  // units that need no model, or were refused
   int64_t queued_ = 0;                 // runs in queue_
   bool more_coming_ = false;

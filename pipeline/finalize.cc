@@ -10,7 +10,8 @@
 namespace tilery {
 namespace {
 
-constexpr int64_t kChunk = 512;  // voxels finished at a time: planes of a few channels stay in the L1 cache
+constexpr int64_t kChunk =
+    512;  // voxels finished at a time: planes of a few channels stay in the L1 cache
 
 QuantiseTerms TermsOf(const Transfer& t, bool scaled) {
   if (!IsInteger(t.out_dtype)) return {};
@@ -48,7 +49,9 @@ void StoreFloats(const float* from, int64_t count, std::byte* to, int64_t stride
   }
 }
 
-[[noreturn]] void Refuse(const std::string& why) { throw Error(Fault::kUsage, "output.post: " + why); }
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(Fault::kUsage, "output.post: " + why);
+}
 
 }  // namespace
 
@@ -195,15 +198,33 @@ void Finalizer::Chunk(Scratch& scratch, int64_t count, const View& out, int64_t 
     std::byte* to = out.at(c, z, y, x);
     const int64_t stride = out.stride[3];
     switch (dtype_) {
-      case DType::kU8: StoreIntegers<uint8_t>(from, count, terms, rounded, to, stride); break;
-      case DType::kI8: StoreIntegers<int8_t>(from, count, terms, rounded, to, stride); break;
-      case DType::kU16: StoreIntegers<uint16_t>(from, count, terms, rounded, to, stride); break;
-      case DType::kI16: StoreIntegers<int16_t>(from, count, terms, rounded, to, stride); break;
-      case DType::kU32: StoreIntegers<uint32_t>(from, count, terms, rounded, to, stride); break;
-      case DType::kI32: StoreIntegers<int32_t>(from, count, terms, rounded, to, stride); break;
-      case DType::kF16: StoreHalves(from, count, to, stride); break;
-      case DType::kF32: StoreFloats<float>(from, count, to, stride); break;
-      case DType::kF64: StoreFloats<double>(from, count, to, stride); break;
+      case DType::kU8:
+        StoreIntegers<uint8_t>(from, count, terms, rounded, to, stride);
+        break;
+      case DType::kI8:
+        StoreIntegers<int8_t>(from, count, terms, rounded, to, stride);
+        break;
+      case DType::kU16:
+        StoreIntegers<uint16_t>(from, count, terms, rounded, to, stride);
+        break;
+      case DType::kI16:
+        StoreIntegers<int16_t>(from, count, terms, rounded, to, stride);
+        break;
+      case DType::kU32:
+        StoreIntegers<uint32_t>(from, count, terms, rounded, to, stride);
+        break;
+      case DType::kI32:
+        StoreIntegers<int32_t>(from, count, terms, rounded, to, stride);
+        break;
+      case DType::kF16:
+        StoreHalves(from, count, to, stride);
+        break;
+      case DType::kF32:
+        StoreFloats<float>(from, count, to, stride);
+        break;
+      case DType::kF64:
+        StoreFloats<double>(from, count, to, stride);
+        break;
     }
   }
 }
@@ -251,11 +272,10 @@ void FinalizeSums(const float* sums, const Index& shape, const Transfer& transfe
                   const View& out) {
   if (out.dtype != transfer.out_dtype || out.channels != transfer.out_channels ||
       out.shape != shape) {
-    throw Error(Fault::kInternal, "FinalizeSums: the output view is " +
-                                      ShapeToString(out.shape, 3) + " of " +
-                                      std::to_string(out.channels) + " channels " +
-                                      DTypeName(out.dtype) + ", the sums are " +
-                                      ShapeToString(shape, 3));
+    throw Error(Fault::kInternal,
+                "FinalizeSums: the output view is " + ShapeToString(out.shape, 3) + " of " +
+                    std::to_string(out.channels) + " channels " + DTypeName(out.dtype) +
+                    ", the sums are " + ShapeToString(shape, 3));
   }
   Finalizer(transfer).FromInterleaved(sums, shape, out);
 }

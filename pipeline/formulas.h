@@ -1,8 +1,9 @@
 // The scalar formulas between stored samples and the model, one copy for every device.
 //
-// Both g++ and nvcc compile this file; with contraction off (-ffp-contract=off, --fmad=false) and no function
-// of a mathematical library, the same arguments give the same bits on a CPU and on a GPU. Sums of seams that
-// are finished on the host therefore equal those finished on a device. C++17, no includes of ours.
+// Both g++ and nvcc compile this file; with contraction off (-ffp-contract=off, --fmad=false) and
+// no function of a mathematical library, the same arguments give the same bits on a CPU and on a
+// GPU. Sums of seams that are finished on the host therefore equal those finished on a device.
+// C++17, no includes of ours.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace tilery {
 
-// Stored value -> model input, see pipeline/transfer.h. `as_is` skips the range (floats as they are, so that
-// not even rounding touches them); `centred` applies mean and std.
+// Stored value -> model input, see pipeline/transfer.h. `as_is` skips the range (floats as they
+// are, so that not even rounding touches them); `centred` applies mean and std.
 struct NormaliseTerms {
   double raw_lo, raw_span, range_span, range_lo, mean, std;
   bool as_is, centred;
@@ -36,7 +37,8 @@ TILERY_HD uint32_t FloatBits(float v) {
   memcpy(&bits, &v, sizeof bits);
   return bits;
 }
-// The sign bit of the result is set exactly if `v` is not finite; results of many values may be or-ed.
+// The sign bit of the result is set exactly if `v` is not finite; results of many values may be
+// or-ed.
 TILERY_HD uint32_t NonFiniteSign(float v) { return (FloatBits(v) & 0x7fffffffu) + 0x00800000u; }
 TILERY_HD bool IsFinite(float v) { return (NonFiniteSign(v) >> 31) == 0; }
 
@@ -62,9 +64,9 @@ TILERY_HD double Quantise(float y, const QuantiseTerms& t) {
   return RoundHalfEven(v);
 }
 
-// e^x with an error below 0.51 units in the last place of a float. x = k ln 2 + r with |r| <= ln 2 / 2; e^r by
-// its Taylor series up to r^11 / 11! (the rest is below 1e-14), all in double, 2^k by its bits. Below -104 the
-// result is 0, above 89 it is infinite; not a number stays so.
+// e^x with an error below 0.51 units in the last place of a float. x = k ln 2 + r with |r| <= ln 2
+// / 2; e^r by its Taylor series up to r^11 / 11! (the rest is below 1e-14), all in double, 2^k by
+// its bits. Below -104 the result is 0, above 89 it is infinite; not a number stays so.
 TILERY_HD float Exp(float x) {
   double v = x;
   v = v < -110.0 ? -110.0 : v;
@@ -107,8 +109,8 @@ TILERY_HD float ScaleBy(float v, double a, double b) {
   return static_cast<float>(a * static_cast<double>(v) + b);
 }
 
-// Softmax over `n` values that lie `stride` apart, in place: e^(x - max) over their sum, which is taken in
-// channel order in double.
+// Softmax over `n` values that lie `stride` apart, in place: e^(x - max) over their sum, which is
+// taken in channel order in double.
 TILERY_HD void Softmax(float* v, int n, int64_t stride) {
   float top = v[0];
   for (int c = 1; c < n; ++c) top = v[c * stride] > top ? v[c * stride] : top;
@@ -129,7 +131,8 @@ TILERY_HD int Argmax(const float* v, int n, int64_t stride) {
   return best;
 }
 
-// Mean of `n` model outputs that lie `stride` apart: double sum in channel order, divided, rounded once.
+// Mean of `n` model outputs that lie `stride` apart: double sum in channel order, divided, rounded
+// once.
 TILERY_HD float MeanOf(const float* v, int n, int64_t stride) {
   double sum = 0;
   for (int c = 0; c < n; ++c) sum += static_cast<double>(v[c * stride]);
@@ -139,8 +142,9 @@ TILERY_HD float MeanOf(const float* v, int n, int64_t stride) {
 // Weight of a voxel from its three windows, see pipeline/window.h.
 TILERY_HD float Weight(float wz, float wy, float wx) { return (wz * wy) * wx; }
 
-// Linear interpolation of kResize: source position of output voxel `o` on an axis of scale num/den, as the
-// lower neighbour and the share of the upper one. Positions count from the tile's first voxel.
+// Linear interpolation of kResize: source position of output voxel `o` on an axis of scale num/den,
+// as the lower neighbour and the share of the upper one. Positions count from the tile's first
+// voxel.
 struct LinearTap {
   int64_t below;
   double share;

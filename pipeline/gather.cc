@@ -41,15 +41,24 @@ void ConvertRow(DType dtype, const std::byte* from, int64_t stride, int64_t coun
                 const InputTables::Channel& channel, float* to) {
   const float* values = channel.values ? channel.values->data() : nullptr;
   switch (dtype) {
-    case DType::kU8: return LookUp<uint8_t>(from, stride, count, values, to);
-    case DType::kI8: return LookUp<int8_t>(from, stride, count, values + 128, to);
-    case DType::kU16: return LookUp<uint16_t>(from, stride, count, values, to);
-    case DType::kI16: return LookUp<int16_t>(from, stride, count, values + 32768, to);
-    case DType::kU32: return Compute<uint32_t>(from, stride, count, channel.terms, to);
-    case DType::kI32: return Compute<int32_t>(from, stride, count, channel.terms, to);
-    case DType::kF16: return Compute<Half>(from, stride, count, channel.terms, to);
-    case DType::kF64: return Compute<double>(from, stride, count, channel.terms, to);
-    case DType::kF32: break;
+    case DType::kU8:
+      return LookUp<uint8_t>(from, stride, count, values, to);
+    case DType::kI8:
+      return LookUp<int8_t>(from, stride, count, values + 128, to);
+    case DType::kU16:
+      return LookUp<uint16_t>(from, stride, count, values, to);
+    case DType::kI16:
+      return LookUp<int16_t>(from, stride, count, values + 32768, to);
+    case DType::kU32:
+      return Compute<uint32_t>(from, stride, count, channel.terms, to);
+    case DType::kI32:
+      return Compute<int32_t>(from, stride, count, channel.terms, to);
+    case DType::kF16:
+      return Compute<Half>(from, stride, count, channel.terms, to);
+    case DType::kF64:
+      return Compute<double>(from, stride, count, channel.terms, to);
+    case DType::kF32:
+      break;
   }
   if (!channel.copies) return Compute<float>(from, stride, count, channel.terms, to);
   if (stride == sizeof(float)) {
@@ -139,11 +148,10 @@ void GatherTile(const GatherSource& source, const Index& tile, const Pass& pass,
           continue;
         }
         // The row's address as if the view began at the item's first voxel in x.
-        const std::byte* row =
-            source.input.data + pass.in[c] * source.input.stride[0] +
-            (from_z - source.input_box.begin[0]) * source.input.stride[1] +
-            (from_y - source.input_box.begin[1]) * source.input.stride[2] -
-            source.input_box.begin[2] * source.input.stride[3];
+        const std::byte* row = source.input.data + pass.in[c] * source.input.stride[0] +
+                               (from_z - source.input_box.begin[0]) * source.input.stride[1] +
+                               (from_y - source.input_box.begin[1]) * source.input.stride[2] -
+                               source.input_box.begin[2] * source.input.stride[3];
         GatherRow(source, row, box.begin[2], shape[2], channel, out);
       }
     }

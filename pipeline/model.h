@@ -10,28 +10,28 @@
 namespace tilery {
 
 struct ModelOutput {
-  const float* data = nullptr;      // dense, f32, in the order of `shape`
-  std::vector<int64_t> shape;       // [N, C, Y, X] or [N, C, Z, Y, X], whatever the model returned
-  std::shared_ptr<const void> keep; // owns `data`; never the memory of the input
+  const float* data = nullptr;       // dense, f32, in the order of `shape`
+  std::vector<int64_t> shape;        // [N, C, Y, X] or [N, C, Z, Y, X], whatever the model returned
+  std::shared_ptr<const void> keep;  // owns `data`; never the memory of the input
 };
 
-// Run() may be called by several threads at once; each call uses its own thread alone (no threads inside), so
-// that a result's bits depend on the input and its shape only. The first call gives the same bits as all
-// later ones: nothing is specialised by what was seen.
+// Run() may be called by several threads at once; each call uses its own thread alone (no threads
+// inside), so that a result's bits depend on the input and its shape only. The first call gives the
+// same bits as all later ones: nothing is specialised by what was seen.
 class Model {
  public:
   virtual ~Model() = default;
-  // `input`: dense f32 of `shape`, alive during the call; the model may overwrite it. Error(kModel) with the
-  // model's own message if it throws or returns anything but one tensor of numbers; Error(kTransient) if
-  // memory ran out.
+  // `input`: dense f32 of `shape`, alive during the call; the model may overwrite it. Error(kModel)
+  // with the model's own message if it throws or returns anything but one tensor of numbers;
+  // Error(kTransient) if memory ran out.
   virtual ModelOutput Run(float* input, const std::vector<int64_t>& shape) = 0;
 };
 
-// Loads a TorchScript file onto the CPU: evaluation mode, weights as f32, frozen where that works. Extra files
-// in the archive are left alone. Error(kModel) naming the file and the reason.
+// Loads a TorchScript file onto the CPU: evaluation mode, weights as f32, frozen where that works.
+// Extra files in the archive are left alone. Error(kModel) naming the file and the reason.
 std::unique_ptr<Model> LoadTorchScript(const std::filesystem::path& path);
 
-std::string TorchVersion();    // "2.11.0"
-std::string CpuCapability();   // what Torch's kernels use here: "AVX512", "AVX2", "DEFAULT", ...
+std::string TorchVersion();   // "2.11.0"
+std::string CpuCapability();  // what Torch's kernels use here: "AVX512", "AVX2", "DEFAULT", ...
 
 }  // namespace tilery

@@ -1,4 +1,5 @@
-// Stored samples that are no numbers: counted, and put back into the result at the voxels they map to.
+// Stored samples that are no numbers: counted, and put back into the result at the voxels they map
+// to.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -64,7 +65,8 @@ ConstView RegionOf(const GatherSource& source, const Box& region) {
   return source.input.Crop(Shift(region, back));
 }
 
-// Calls `visit(z, y, x)`, counting from the region's first voxel, wherever one of `channels` is not finite.
+// Calls `visit(z, y, x)`, counting from the region's first voxel, wherever one of `channels` is not
+// finite.
 template <typename Visit>
 void VisitNonFinite(const GatherSource& source, const std::set<int32_t>& channels,
                     const Box& region, const Visit& visit) {

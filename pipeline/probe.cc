@@ -98,11 +98,12 @@ ModelProbe ProbeModel(const std::filesystem::path& path, int dims, int32_t chann
         return probe;
       } catch (const Error& e) {
         if (probe.channels_in != 0) throw;
-        reasons += (reasons.empty() ? "" : "; ") + std::to_string(channels) +
-                   " channels: " + e.what();
+        reasons +=
+            (reasons.empty() ? "" : "; ") + std::to_string(channels) + " channels: " + e.what();
       }
     }
-    probe.error = "the model does not run on a tile of " + ShapeToString(tile, dims) + ": " + reasons;
+    probe.error =
+        "the model does not run on a tile of " + ShapeToString(tile, dims) + ": " + reasons;
   } catch (const Error& e) {
     probe.error = e.what();
   }
@@ -111,8 +112,8 @@ ModelProbe ProbeModel(const std::filesystem::path& path, int dims, int32_t chann
 
 Numerics DescribeDevice(const std::string& device) {
   if (device != "cpu") {
-    throw Error(Fault::kUsage, "device \"" + device +
-                                   "\" is not supported yet; execution.devices may be: cpu");
+    throw Error(Fault::kUsage,
+                "device \"" + device + "\" is not supported yet; execution.devices may be: cpu");
   }
   Numerics numerics;
   std::string capability = CpuCapability();

@@ -80,12 +80,13 @@ class TorchScriptModel final : public Model {
     return Guarded(path_, "failed", [&] {
       UseOneThread();
       const c10::InferenceMode inference;
-      // The profiling executor rewrites the graph after the first runs, which may change bytes; the graph
-      // is run as it was loaded and frozen.
+      // The profiling executor rewrites the graph after the first runs, which may change bytes; the
+      // graph is run as it was loaded and frozen.
       const torch::jit::GraphOptimizerEnabledGuard as_loaded(false);
       const at::Tensor in = at::from_blob(input, shape, at::kFloat);
       at::Tensor out = TheTensor(module_.forward({in}));
-      if (!out.defined() || out.is_complex()) throw std::runtime_error("it returns no real numbers");
+      if (!out.defined() || out.is_complex())
+        throw std::runtime_error("it returns no real numbers");
       // Whoever keeps the output must not see the next batch's input through it.
       const bool aliases = out.has_storage() && out.storage().data() == in.storage().data();
       out = out.to(at::kCPU, at::kFloat).contiguous();

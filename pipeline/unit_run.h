@@ -1,9 +1,10 @@
-// One submitted unit on its way through the engine: which model runs it needs, and its outputs put into order.
+// One submitted unit on its way through the engine: which model runs it needs, and its outputs put
+// into order.
 //
-// A model run is one tile position and one pass with Op::kModel; runs are numbered in blending order. Lanes
-// may deliver them in any order: what comes early is parked until its turn. The runs of a unit are taken by
-// lanes in ascending order, so the missing one is always in work somewhere, and parking is bounded by what
-// lanes hold.
+// A model run is one tile position and one pass with Op::kModel; runs are numbered in blending
+// order. Lanes may deliver them in any order: what comes early is parked until its turn. The runs
+// of a unit are taken by lanes in ascending order, so the missing one is always in work somewhere,
+// and parking is bounded by what lanes hold.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@
 
 namespace tilery {
 
-// Thread-safe. Life: any number of Enter ... Open, Accept or Fail ... Leave, by lanes; `done` is called once,
-// by the lane that completes the unit, or by the last one to leave after it failed.
+// Thread-safe. Life: any number of Enter ... Open, Accept or Fail ... Leave, by lanes; `done` is
+// called once, by the lane that completes the unit, or by the last one to leave after it failed.
 class UnitRun {
  public:
   // `parked` counts outputs that wait, over all units of an engine.
@@ -45,7 +46,7 @@ class UnitRun {
               Profile& profile);
   void RunWithoutModel(Profile& profile);  // for units of which runs() is 0
   void AddRepeated(int64_t runs);
-  void Fail(std::exception_ptr error);     // the first failure counts
+  void Fail(std::exception_ptr error);  // the first failure counts
   bool failed() const;
   void Leave();
 
@@ -65,13 +66,13 @@ class UnitRun {
   int64_t tiles_ = 0;
   std::vector<size_t> model_passes_;  // indices into transfer->passes
 
-  std::mutex opening_;                  // guards opened_ and the making of memory_
+  std::mutex opening_;  // guards opened_ and the making of memory_
   bool opened_ = false;
   std::unique_ptr<UnitMemory> memory_;  // fixed once opened; blended into by who set blending_
 
   mutable std::mutex mutex_;  // guards all below
-  int users_ = 0;     // lanes between Enter and Leave
-  int64_t next_ = 0;  // the run whose turn it is
+  int users_ = 0;             // lanes between Enter and Leave
+  int64_t next_ = 0;          // the run whose turn it is
   std::map<int64_t, Parked> parked_;
   bool blending_ = false;
   bool ended_ = false;

@@ -11,8 +11,8 @@ void CheckPass(const Pass& pass, const InferWork& work, const EngineOptions& opt
                const auto& require) {
   const Transfer& t = *work.transfer;
   for (int32_t c : pass.in) {
-    require(c >= 0 && c < work.input.channels, "a pass reads channel " + std::to_string(c) + " of " +
-                                                   std::to_string(work.input.channels));
+    require(c >= 0 && c < work.input.channels, "a pass reads channel " + std::to_string(c) +
+                                                   " of " + std::to_string(work.input.channels));
   }
   require(pass.out_begin >= 0 && pass.out_count >= 1 &&
               pass.out_begin + pass.out_count <= t.accumulators,
@@ -45,8 +45,8 @@ void CheckOptions(const EngineOptions& o) {
     if (!holds) throw Error(Fault::kUsage, "engine: " + what);
   };
   require(o.lanes >= 1, "lanes is " + std::to_string(o.lanes) + ", at least 1 is needed");
-  require(o.numerics.batch >= 1, "batch is " + std::to_string(o.numerics.batch) +
-                                     ", at least 1 is needed");
+  require(o.numerics.batch >= 1,
+          "batch is " + std::to_string(o.numerics.batch) + ", at least 1 is needed");
   require(o.dims == 2 || o.dims == 3, "dims is " + std::to_string(o.dims) + ", it may be 2 or 3");
   require(o.channels_in >= 1 && o.channels_out >= 1, "a model has at least one channel");
   for (int a = 0; a < 3; ++a) {
@@ -68,7 +68,8 @@ void CheckWork(const InferWork& work, const EngineOptions& options) {
           "there is no block " + std::to_string(work.block));
   require(grid.tiling.tile == options.tile && grid.tiling.scale == options.scale,
           "its tile or scale is not the engine's");
-  require(work.input.dtype == t.in_dtype, "its samples are no " + std::string(DTypeName(t.in_dtype)));
+  require(work.input.dtype == t.in_dtype,
+          "its samples are no " + std::string(DTypeName(t.in_dtype)));
   require(work.input.shape == work.input_box.shape() &&
               work.input_box.contains(work.geometry->unit_input(work.block)),
           "its samples of " + ToString(work.input_box) + " do not cover " +

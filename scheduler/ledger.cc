@@ -58,8 +58,8 @@ BrickRecord BrickOf(const Statement& row) {
 }  // namespace
 
 struct Ledger::Impl {
-  explicit Impl(const std::filesystem::path& work)
-      : file(work / "ledger.sqlite"), name(Printable(file.string())) {
+  explicit Impl(const std::filesystem::path& work_in)
+      : work(work_in), file(work / "ledger.sqlite"), name(Printable(file.string())) {
     CheckMagic();
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     const int code = sqlite3_open_v2(file.c_str(), &db, flags, nullptr);
@@ -227,7 +227,7 @@ struct Ledger::Impl {
         input, failure;
   };
 
-  const std::filesystem::path file;
+  const std::filesystem::path work, file;
   const std::string name;
   sqlite3* db = nullptr;
   std::unique_ptr<Statements> statements;
@@ -240,6 +240,7 @@ Ledger::Ledger(const std::filesystem::path& work) : impl_(std::make_unique<Impl>
 Ledger::~Ledger() = default;
 
 int64_t Ledger::epoch() const { return impl_->epoch; }
+const std::filesystem::path& Ledger::work() const { return impl_->work; }
 
 void Ledger::ClaimOutput(const std::string& path, const std::string& item_key) {
   impl_->Change([&](auto& s) { s.claim.Bind(path).Bind(item_key).Run(); });

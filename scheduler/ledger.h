@@ -61,6 +61,7 @@ class Ledger {
   explicit Ledger(const std::filesystem::path& work);
   ~Ledger();
   int64_t epoch() const;  // of this run
+  const std::filesystem::path& work() const;
 
   // Collected until Commit; all or nothing. Seen at once by the functions that read. If one throws, the
   // collected changes are gone and the ledger may be used on.

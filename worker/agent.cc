@@ -242,7 +242,7 @@ class Agent {
         client_->Send({{"type", "renew"},
                        {"sent_us", ControlClient::NowUs()},
                        {"phase", phase_.load()},
-                       {"batches", runner == nullptr ? 0 : runner->finished_batches()},
+                       {"batches", runner == nullptr ? 0 : runner->progress()},
                        {"busy_s", profile_.busy_s()},
                        {"private_bytes", memory}});
         next_renewal = now + std::chrono::duration_cast<Clock::duration>(renew_every);

@@ -120,6 +120,7 @@ Done RunAssemble(const UnitEnv& env, UnitTask& task) {
     CheckWanted(env, task);
     StageScope scope(env, task, Stage::kEncode, view_of(i).bytes());
     writer->Write(bands[i], view_of(i));
+    ++env.bands;
   }
   {
     StageScope scope(env, task, Stage::kEncode);

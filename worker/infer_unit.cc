@@ -121,13 +121,13 @@ InferInput ReadInput(const UnitEnv& env, UnitTask& task) {
       throw LostFile(work.item_key, stage_unit, e.what());
     }
   } else {
-    if (in_order) ReadAhead(env, task);
     std::unique_ptr<Reader> reader;
     {
       StageScope scope(env, task, Stage::kRead);
       reader = OpenUnchanged(env, task);
     }
     if (in_order) {
+      ReadAhead(env, task);
       ReadInOrder(env, task, *reader, view);
     } else {
       StageScope scope(env, task, IsCompressed(header) ? Stage::kDecode : Stage::kRead,

@@ -40,6 +40,7 @@ Done RunStage(const UnitEnv& env, UnitTask& task) {
     }
     StageScope scope(env, task, Stage::kWrite, view.bytes());
     writer.Write(view);
+    ++env.bands;
   }
   {
     StageScope scope(env, task, Stage::kDecode);

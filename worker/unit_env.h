@@ -29,6 +29,7 @@ struct UnitEnv {
   int encode_threads = 1;
   std::function<bool()> lease_is_young;  // thread-safe: the right to rename
   std::atomic<bool> stopping{false};     // the worker ends: abandon everything
+  mutable std::atomic<int64_t> bands{0};  // that stage and assemble units have finished: a sign of life
 
   const ItemParams& params(const UnitWork& work) const;  // Error(kInternal) if out of range
   std::shared_ptr<const Transfer> transfer(const UnitWork& work) const;

@@ -345,9 +345,9 @@ UnitRunner::Held UnitRunner::held() const {
   return held;
 }
 
-int64_t UnitRunner::finished_batches() const {
+int64_t UnitRunner::progress() const {
   const std::lock_guard order(impl_->more_mutex);  // Stop() ends the engine after taking it
-  return impl_->stopped ? 0 : impl_->engine->finished_batches();
+  return impl_->env.bands + (impl_->stopped ? 0 : impl_->engine->finished_batches());
 }
 
 int64_t UnitRunner::steady_allocations() const { return impl_->buffers.steady_allocations(); }

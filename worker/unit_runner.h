@@ -55,7 +55,7 @@ class UnitRunner {
     bool empty() const { return infer_units + other_units == 0; }
   };
   Held held() const;
-  int64_t finished_batches() const;
+  int64_t progress() const;  // finished batches, and bands of stage and assemble units
   int64_t steady_allocations() const;
 
   void Drain();  // abandons what is not begun and begins nothing more

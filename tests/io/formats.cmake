@@ -2,3 +2,13 @@
 add_executable(format_tool format_tool.cc)
 set_target_properties(format_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
 target_link_libraries(format_tool PRIVATE tilery_io)
+
+tilery_test(format_test
+  format_contract_test.cc
+  format_test.cc
+  jpeg_test.cc
+  nifti_test.cc
+  npy_test.cc
+  png_test.cc
+  tiff_test.cc
+  LIBS tilery_io ZLIB::ZLIB)

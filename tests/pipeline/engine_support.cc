@@ -33,7 +33,8 @@ std::vector<std::byte> PhotoLike(const Index& shape, int32_t channels, DType dty
       for (int64_t x = 0; x < shape[2]; ++x) {
         for (int32_t c = 0; c < channels; ++c) {
           const double noise = static_cast<double>(random() % 1000) / 1000 - 0.5;
-          double v = 0.5 + 0.2 * std::sin(0.11 * x + phase) + 0.2 * std::cos(0.07 * y + 0.05 * z + c);
+          double v =
+              0.5 + 0.2 * std::sin(0.11 * x + phase) + 0.2 * std::cos(0.07 * y + 0.05 * z + c);
           v = std::clamp(v + 0.1 * noise, 0.0, 0.99);
           if (dtype == DType::kU8) {
             const auto sample = static_cast<uint8_t>(v * 255);
@@ -112,9 +113,10 @@ std::vector<InferWork> WorksOf(const Item& item, int64_t first_unit) {
     work.block = block;
     work.transfer = transfer;
     work.input_box = geometry->unit_input(block);
-    // Exactly what the unit reads, in memory of its own: reading beyond it is found by AddressSanitizer.
-    auto memory = std::make_shared<std::vector<std::byte>>(
-        work.input_box.voxels() * item.channels * DTypeSize(item.transfer.in_dtype));
+    // Exactly what the unit reads, in memory of its own: reading beyond it is found by
+    // AddressSanitizer.
+    auto memory = std::make_shared<std::vector<std::byte>>(work.input_box.voxels() * item.channels *
+                                                           DTypeSize(item.transfer.in_dtype));
     const View view = DenseView(memory->data(), item.transfer.in_dtype, item.channels,
                                 work.input_box.shape(), Layout::kInterleaved);
     CopyView(whole.Crop(work.input_box), view);
@@ -148,10 +150,12 @@ std::vector<std::byte> Assemble(const Item& item, const std::vector<InferResult>
   const Index shape = geometry->grid().output_shape;
   const Transfer& t = item.transfer;
   std::vector<std::byte> samples(Product(shape) * t.out_channels * DTypeSize(t.out_dtype));
-  const View out = DenseView(samples.data(), t.out_dtype, t.out_channels, shape, Layout::kInterleaved);
+  const View out =
+      DenseView(samples.data(), t.out_dtype, t.out_channels, shape, Layout::kInterleaved);
   std::vector<const InferOutput*> outputs;
   for (const InferResult& result : results) {
-    if (const auto* error = std::get_if<std::exception_ptr>(&result)) std::rethrow_exception(*error);
+    if (const auto* error = std::get_if<std::exception_ptr>(&result))
+      std::rethrow_exception(*error);
     outputs.push_back(&std::get<InferOutput>(result));
   }
   int64_t voxels = 0;
@@ -190,8 +194,8 @@ std::vector<double> InModelRange(const Item& item) {
   std::vector<double> values(voxels * item.channels);
   for (int64_t v = 0; v < voxels; ++v) {
     for (int32_t c = 0; c < item.channels; ++c) {
-      const std::byte* at = item.samples.data() +
-                            (v * item.channels + c) * DTypeSize(item.transfer.in_dtype);
+      const std::byte* at =
+          item.samples.data() + (v * item.channels + c) * DTypeSize(item.transfer.in_dtype);
       double& to = values[c * voxels + v];
       if (item.transfer.in_dtype == DType::kU8) {
         to = static_cast<double>(*reinterpret_cast<const uint8_t*>(at)) / 255;

@@ -12,7 +12,9 @@ namespace {
 using namespace tilery::testing;
 
 // The models of tests/models.py that are simple enough to be written down again.
-std::vector<double> SameTile(const std::vector<double>& tile, int64_t, const Index&) { return tile; }
+std::vector<double> SameTile(const std::vector<double>& tile, int64_t, const Index&) {
+  return tile;
+}
 
 std::vector<double> Ramp(const std::vector<double>& tile, int64_t channels, const Index& shape) {
   std::vector<double> out;
@@ -88,7 +90,8 @@ TEST(Engine, EqualsTheFloat64ReferenceForEveryWindowOnAPicture) {
       item.tiling.window = window;
       item.tiling.trim = {0, trim, trim};
       item.sizing.tiles = 4;
-      EXPECT_LT(Difference(item, "ramp2d", Ramp), 1e-6) << WindowKindName(window) << " trim " << trim;
+      EXPECT_LT(Difference(item, "ramp2d", Ramp), 1e-6)
+          << WindowKindName(window) << " trim " << trim;
     }
   }
 }
@@ -117,7 +120,8 @@ TEST(Engine, ScalesUpAndDown) {
 TEST(Engine, TakesEveryInputTypeAndPadMode) {
   for (PadMode pad : {PadMode::kReflect, PadMode::kEdge, PadMode::kZero}) {
     for (DType dtype : {DType::kU8, DType::kU16, DType::kF32}) {
-      for (const Index& shape : {Index{1, 5, 7}, Index{1, 1, 1}, Index{1, 1, 200}, Index{1, 40, 33}}) {
+      for (const Index& shape :
+           {Index{1, 5, 7}, Index{1, 1, 1}, Index{1, 1, 200}, Index{1, 40, 33}}) {
         Item item = MakePicture(shape, 1, dtype, DType::kF32, 32, 8);
         item.tiling.pad = pad;
         EXPECT_LT(Difference(item, "ramp2d", Ramp), 1e-6)
@@ -249,8 +253,10 @@ TEST(Engine, AlphaThatIsCopiedNeedsNoModelRun) {
 
 TEST(Engine, AlphaThatIsResizedInterpolatesLinearly) {
   Item item = WithAlpha(Pass::Op::kResize, 4);
-  // Alpha rises by 2 per column: between the centres of the outermost voxels so does the interpolation.
-  for (int64_t i = 0; i < 50 * 61; ++i) item.samples[i * 4 + 3] = static_cast<std::byte>(i % 61 * 2);
+  // Alpha rises by 2 per column: between the centres of the outermost voxels so does the
+  // interpolation.
+  for (int64_t i = 0; i < 50 * 61; ++i)
+    item.samples[i * 4 + 3] = static_cast<std::byte>(i % 61 * 2);
   const auto out = RunItem(item, OptionsFor(item, "nearest4"));
   for (int64_t x = 0; x < 244; ++x) {
     const double want = std::clamp((x + 0.5) / 4 - 0.5, 0.0, 60.0) * 2;
