@@ -9,7 +9,8 @@
 namespace tilery {
 namespace {
 
-// The smallest type that holds all labels: unsigned where none is negative, f32 where one is no integer.
+// The smallest type that holds all labels: unsigned where none is negative, f32 where one is no
+// integer.
 DType LabelType(const std::vector<double>& labels) {
   const auto [low, high] = std::minmax_element(labels.begin(), labels.end());
   if (std::any_of(labels.begin(), labels.end(), [](double x) { return x != std::floor(x); })) {

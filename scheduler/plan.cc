@@ -47,8 +47,8 @@ UnitRef Plan::Find(int64_t unit) const {
     throw Error(Fault::kInternal, "unit " + std::to_string(unit) + " of a plan of " +
                                       std::to_string(units) + " units");
   }
-  // Items without units share their first_unit with the next item, so the last that begins at or before
-  // `unit` is the one that holds it.
+  // Items without units share their first_unit with the next item, so the last that begins at or
+  // before `unit` is the one that holds it.
   const auto after =
       std::upper_bound(items.begin(), items.end(), unit,
                        [](int64_t n, const Item& item) { return n < item.first_unit; });
