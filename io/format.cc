@@ -59,7 +59,7 @@ std::string LooksLike(std::span<const std::byte> head) {
     }
   }
   const bool is_text = std::all_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\r' || c == '\t';
+    return (c >= 0x20 && c < 0x7F) || c == '\n' || c == '\r' || c == '\t';
   });
   if (is_text) return "it looks like text: \"" + Printable(std::string(text.substr(0, 24))) + "\"";
   static constexpr char kDigits[] = "0123456789abcdef";

@@ -94,7 +94,8 @@ class TiffReader final : public Reader {
       throw Error(Fault::kInternal, "box " + ToString(box) + " does not fit picture or target");
     }
     if (by_rows_) {
-      ReadRows(cursor_.Advance(box), out);
+      const int64_t due = cursor_.next();
+      ReadRows(due, cursor_.Advance(box), out);
     } else {
       ReadChunks(box, out);
     }
@@ -210,7 +211,8 @@ class TiffReader final : public Reader {
   }
 
   // Rows in order, through one handle per plane, since each decoder keeps its place in one strip.
-  void ReadRows(const RowRange& rows, const View& out) {
+  // Rows that are left out are decoded too, from `due` or the start of their strip on.
+  void ReadRows(int64_t due, const RowRange& rows, const View& out) {
     const int planes = picture_.separate ? picture_.samples : 1;
     while (static_cast<int>(idle_.size()) < planes) idle_.push_back(NewHandle());
     std::vector<std::byte> packed(static_cast<size_t>(PackedRowBytes()));
@@ -219,17 +221,20 @@ class TiffReader final : public Reader {
     const std::byte* samples = picture_.expands() ? expanded.data() : packed.data();
     const ConstView line = DenseView(samples, picture_.dtype, ChunkChannels(),
                                      {1, 1, picture_.width}, Layout::kInterleaved);
-    for (int64_t y = rows.begin; y < rows.end; ++y) {
-      const int64_t at = y - rows.begin;
-      const View target = out.Crop({{0, at, 0}, {1, at + 1, picture_.width}});
+    const int64_t strip = rows.begin / picture_.chunk_height * picture_.chunk_height;
+    for (int64_t y = std::max(due, strip); y < rows.end; ++y) {
       for (int plane = 0; plane < planes; ++plane) {
         TiffHandle& handle = *idle_[static_cast<size_t>(plane)];
         handle.Call("row " + std::to_string(y), [&] {
           return TIFFReadScanline(handle.get(), packed.data(), static_cast<uint32_t>(y),
                                   static_cast<uint16_t>(plane)) == 1;
         });
-        if (picture_.expands())
+        if (y < rows.begin) continue;
+        if (picture_.expands()) {
           ExpandTiffRow(picture_, packed.data(), picture_.width, expanded.data());
+        }
+        const int64_t at = y - rows.begin;
+        const View target = out.Crop({{0, at, 0}, {1, at + 1, picture_.width}});
         CopyView(line, picture_.separate ? target.Channels(plane, 1) : target);
       }
     }

@@ -33,7 +33,7 @@ class Lister {
       : job_(job), is_output_(is_output) {}
 
   void List(const std::string& pattern) {
-    std::string path = pattern;
+    std::string path = fs::path(pattern).lexically_normal().string();
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     const size_t before = found_.size();
     const int64_t outputs_before = outputs_;

@@ -15,7 +15,8 @@ constexpr DType kTypes[] = {DType::kU8,  DType::kI8,  DType::kU16, DType::kI16, 
                             DType::kI32, DType::kF16, DType::kF32, DType::kF64};
 
 // All (dtype, channels, alpha) that the format of this extension says it holds.
-std::vector<Header> Claims(const std::string& extension, const Index& picture, const Index& volume) {
+std::vector<Header> Claims(const std::string& extension, const Index& picture,
+                           const Index& volume) {
   const std::string format = FormatOfExtension("x" + extension);
   std::vector<Header> claims;
   for (const DType dtype : kTypes) {
@@ -23,8 +24,9 @@ std::vector<Header> Claims(const std::string& extension, const Index& picture, c
       for (const AlphaKind alpha :
            {AlphaKind::kNone, AlphaKind::kStraight, AlphaKind::kAssociated}) {
         for (const Index& shape : {picture, volume}) {
-          const Header header{format,          dtype,    uint8_t(shape[0] > 1 ? 3 : 2), alpha,
-                              Access::kRandom, channels, shape};
+          const Header header{format, dtype,           uint8_t(shape[0] > 1 ? 3 : 2),
+                              alpha,  Access::kRandom, channels,
+                              shape};
           if (WhyNot(format, header).empty()) claims.push_back(header);
         }
       }
@@ -137,7 +139,8 @@ TEST_P(EveryFormat, BytesDependOnNeitherBandsNorThreads) {
     for (const int threads : {1, 7}) {
       for (const int64_t rows : {0, 1, 64, 333}) {
         WritePicture(File("again"), picture, rows, threads);
-        ASSERT_EQ(ContentOf(File("again")) == once, true) << rows << " rows, " << threads << " threads";
+        ASSERT_EQ(ContentOf(File("again")) == once, true)
+            << rows << " rows, " << threads << " threads";
       }
     }
   }
@@ -192,7 +195,8 @@ TEST_P(EveryFormat, ACutFileIsAnErrorOrWhole) {
     const Picture whole = ReadPicture(File(), header);
     const std::string content = ContentOf(File());
     int errors = 0;
-    for (size_t keep = 0; keep < content.size(); keep += 1 + (keep > 300 ? content.size() / 97 : 0)) {
+    for (size_t keep = 0; keep < content.size();
+         keep += 1 + (keep > 300 ? content.size() / 97 : 0)) {
       PutFile(File("cut"), content.substr(0, keep));
       try {
         EXPECT_EQ(ReadPicture(File("cut"), header).samples, whole.samples) << keep << " bytes left";
@@ -242,9 +246,8 @@ TEST_P(EveryFormat, AFullDiskIsAnErrorAtTheWrite) {
   for (const rlim_t most : {rlim_t{0}, rlim_t{40}, size / 2, size - 1}) {
     const rlimit limit{most, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    const std::string message = ErrorOf(Fault::kOutput, [&] {
-      WritePicture(File("full"), MakePicture(header, 3), 5);
-    });
+    const std::string message =
+        ErrorOf(Fault::kOutput, [&] { WritePicture(File("full"), MakePicture(header, 3), 5); });
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     EXPECT_NE(message.find("full" + GetParam()), std::string::npos) << message;
     EXPECT_EQ(EntriesOf(folder_.path()), 0) << "a file was left behind";

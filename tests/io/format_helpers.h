@@ -35,7 +35,8 @@ inline size_t SampleBytes(const Header& header, const Index& shape) {
   return static_cast<size_t>(Product(shape) * header.channels) * DTypeSize(header.dtype);
 }
 
-// Random bits: floats come with not-a-numbers and infinities. `smooth` makes a picture that JPEG likes.
+// Random bits: floats come with not-a-numbers and infinities. `smooth` makes a picture that JPEG
+// likes.
 inline Picture MakePicture(const Header& header, uint32_t seed = 1, bool smooth = false) {
   Picture picture{header, {}, std::vector<std::byte>(SampleBytes(header, header.shape))};
   std::minstd_rand random(seed);
@@ -55,7 +56,8 @@ inline std::unique_ptr<Reader> Open(const std::filesystem::path& path,
   return OpenReader(path);
 }
 
-// Puts `content` into a new file: replacing one makes some file systems flush, which takes its time.
+// Puts `content` into a new file: replacing one makes some file systems flush, which takes its
+// time.
 inline void PutFile(const std::filesystem::path& path, const std::string& content) {
   std::filesystem::remove(path);
   MakeFile(path, content);
@@ -80,7 +82,8 @@ inline Picture ReadPicture(Reader& reader, int64_t rows = 0) {
   return picture;
 }
 
-inline Picture ReadPicture(const std::filesystem::path& path, const std::optional<Header>& raw = {}) {
+inline Picture ReadPicture(const std::filesystem::path& path,
+                           const std::optional<Header>& raw = {}) {
   return ReadPicture(*Open(path, raw));
 }
 

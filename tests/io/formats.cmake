@@ -5,4 +5,10 @@ target_link_libraries(format_tool PRIVATE tilery_io)
 
 tilery_test(format_test
   format_contract_test.cc
-  LIBS tilery_io)
+  format_test.cc
+  jpeg_test.cc
+  nifti_test.cc
+  npy_test.cc
+  png_test.cc
+  tiff_test.cc
+  LIBS tilery_io ZLIB::ZLIB)

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -49,6 +49,7 @@ std::string OnSmallDisk(const std::filesystem::path& folder,
                         const std::function<std::string()>& body) {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) return "no pipe";
+  fflush(nullptr);  // what is buffered must not be printed by the child as well
   const pid_t child = fork();
   if (child == 0) {
     close(pipe_ends[0]);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
+#include <cstdio>
 #include <random>
 #include <span>
 #include <string>
@@ -43,6 +43,7 @@ void Publish(const std::filesystem::path& target, const std::string& content,
 // Runs `work` in a child and kills it after `delay`, or lets it end if that comes first. The child
 // leaves by _exit: nothing of the test may run twice.
 int RunAndKill(std::chrono::microseconds delay, const std::function<void()>& work) {
+  fflush(nullptr);  // what is buffered must not be printed by the child as well
   const pid_t child = fork();
   if (child == 0) {
     try {
@@ -126,6 +127,7 @@ TEST(KilledWhileWritingABrick, LeavesNoneOrAWholeOne) {
 TEST(FullDisk, EndsAtTheWriteAndLeavesNothing) {
   const TempFolder folder;
   MakeFile(folder / "out.bin", "old");
+  fflush(nullptr);  // what is buffered must not be printed by the child as well
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);

@@ -29,7 +29,9 @@ TEST(JobKeysTest, EveryKeyAndFlagIsThereOnce) {
   std::set<std::string> seen;
   for (const JobKey& key : JobKeys()) {
     EXPECT_TRUE(seen.insert(key.key).second) << key.key;
-    if (key.flag[0] != '\0') EXPECT_TRUE(seen.insert(key.flag).second) << key.flag;
+    if (key.flag[0] != '\0') {
+      EXPECT_TRUE(seen.insert(key.flag).second) << key.flag;
+    }
     EXPECT_NE(std::string(key.help), "") << key.key;
     EXPECT_EQ(FindJobKey(key.key), &key);
   }
