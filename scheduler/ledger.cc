@@ -29,7 +29,9 @@ CREATE TABLE IF NOT EXISTS bricks(
   tiles INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS inputs(
   path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL,
-  inode INTEGER NOT NULL, header BLOB NOT NULL, content_hash BLOB NOT NULL) WITHOUT ROWID;
+  inode INTEGER NOT NULL, first_size INTEGER NOT NULL, first_mtime_ns INTEGER NOT NULL,
+  first_ctime_ns INTEGER NOT NULL, first_inode INTEGER NOT NULL, header BLOB NOT NULL,
+  content_hash BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS failures(
   epoch INTEGER NOT NULL, item_key BLOB NOT NULL, input BLOB NOT NULL, stage BLOB NOT NULL,
   reason BLOB NOT NULL);
@@ -219,9 +221,10 @@ struct Ledger::Impl {
           record_brick(db, n, "INSERT OR REPLACE INTO bricks VALUES(?,?,?,?,?)"),
           forget_brick(db, n, "DELETE FROM bricks WHERE key=?"),
           brick(db, n, (std::string(kBrickColumns) + " WHERE key=?").c_str()),
-          record_input(db, n, "INSERT OR REPLACE INTO inputs VALUES(?,?,?,?,?,?,?)"),
+          record_input(db, n, "INSERT OR REPLACE INTO inputs VALUES(?,?,?,?,?,?,?,?,?,?,?)"),
           input(db, n,
-                "SELECT size, mtime_ns, ctime_ns, inode, header, content_hash FROM inputs WHERE path=?"),
+                "SELECT size, mtime_ns, ctime_ns, inode, first_size, first_mtime_ns, first_ctime_ns, "
+                "first_inode, header, content_hash FROM inputs WHERE path=?"),
           failure(db, n, "INSERT INTO failures VALUES(?,?,?,?,?)") {}
     Statement set_meta, get_meta, claim, record, output, record_brick, forget_brick, brick, record_input,
         input, failure;
@@ -265,13 +268,17 @@ void Ledger::ForgetBrick(const std::string& key) {
   impl_->Change([&](auto& s) { s.forget_brick.Bind(key).Run(); });
 }
 
-void Ledger::RecordHeader(const std::string& input, const FileStamp& stamp, const Header& header,
-                          const std::string& content_hash) {
-  std::string bytes;
-  Json::to_msgpack(ToJson(header), nlohmann::detail::output_adapter<char>(bytes));
+void Ledger::RecordInput(const std::string& path, const KnownInput& input) {
+  std::string header;
+  Json::to_msgpack(ToJson(input.header), nlohmann::detail::output_adapter<char>(header));
   impl_->Change([&](auto& s) {
-    s.record_input.Bind(input).Bind(stamp.size).Bind(stamp.mtime_ns).Bind(stamp.ctime_ns);
-    s.record_input.Bind(static_cast<int64_t>(stamp.inode)).Bind(bytes).Bind(content_hash).Run();
+    s.record_input.Bind(path);
+    for (const FileStamp& stamp : {input.stamp, input.identity})
+      s.record_input.Bind(stamp.size)
+          .Bind(stamp.mtime_ns)
+          .Bind(stamp.ctime_ns)
+          .Bind(static_cast<int64_t>(stamp.inode));
+    s.record_input.Bind(header).Bind(input.content_hash).Run();
   });
 }
 
@@ -314,21 +321,38 @@ void Ledger::EachBrick(const std::function<void(const BrickRecord&)>& visit) con
   while (all.Row()) visit(BrickOf(all));
 }
 
-std::optional<Ledger::KnownInput> Ledger::FindInput(const std::string& path) const {
+std::optional<KnownInput> Ledger::FindInput(const std::string& path) const {
   Statement& find = impl_->statements->input.Bind(path);
   std::optional<KnownInput> found;
   if (find.Row()) {
-    const FileStamp stamp{find.Number(0), find.Number(1), find.Number(2),
-                          static_cast<uint64_t>(find.Number(3))};
-    const Json header = Json::from_msgpack(find.Bytes(4), true, false);
-    const std::string content_hash = find.Bytes(5);
+    auto stamp = [&](int first) {
+      return FileStamp{find.Number(first), find.Number(first + 1), find.Number(first + 2),
+                       static_cast<uint64_t>(find.Number(first + 3))};
+    };
+    found = KnownInput{stamp(0), stamp(4), {}, find.Bytes(9)};
+    const Json header = Json::from_msgpack(find.Bytes(8), true, false);
     find.Reset();
-    found = KnownInput{stamp, HeaderFromJson(header), content_hash};
+    found->header = HeaderFromJson(header);
   }
   find.Reset();
   return found;
 }
 
 std::string Ledger::Meta(const std::string& name) const { return impl_->Meta(name); }
+
+std::vector<std::string> ReadClaimedOutputs(const std::filesystem::path& work) {
+  const std::filesystem::path file = work / "ledger.sqlite";
+  std::vector<std::string> paths;
+  if (!StampOf(file)) return paths;
+  sqlite3* db = nullptr;
+  const std::string name = Printable(file.string());
+  const int code = sqlite3_open_v2(file.c_str(), &db, SQLITE_OPEN_READONLY, nullptr);
+  const std::unique_ptr<sqlite3, int (*)(sqlite3*)> close(db, sqlite3_close);
+  if (code != SQLITE_OK) ThrowSqlite(db, code, "open", name);
+  sqlite3_busy_timeout(db, 5000);
+  Statement all(db, name, "SELECT path FROM outputs ORDER BY path");
+  while (all.Row()) paths.push_back(all.Bytes(0));
+  return paths;
+}
 
 }  // namespace tilery

@@ -56,6 +56,18 @@ struct BrickRecord {
   int64_t tiles = 0;
 };
 
+struct KnownInput {
+  FileStamp stamp;           // when its header was read last
+  FileStamp identity;        // of first sight: what item keys hold. Differs from `stamp` where only times
+                             // or inode have changed since and the content is the same
+  Header header;
+  std::string content_hash;  // "" = not known
+};
+
+// Paths of all outputs that the work folder has claimed, sorted; without lock, read-only, empty if it has no
+// ledger. For `plan`, which must not count outputs of the job as inputs.
+std::vector<std::string> ReadClaimedOutputs(const std::filesystem::path& work);
+
 class Ledger {
  public:
   explicit Ledger(const std::filesystem::path& work);
@@ -69,8 +81,7 @@ class Ledger {
   void RecordOutput(const OutputRecord& record);
   void RecordBrick(const BrickRecord& record);
   void ForgetBrick(const std::string& key);
-  void RecordHeader(const std::string& input, const FileStamp& stamp, const Header& header,
-                    const std::string& content_hash);  // "" = not known
+  void RecordInput(const std::string& path, const KnownInput& input);
   void RecordFailure(const std::string& item_key, const std::string& input, const std::string& stage,
                      const std::string& reason);
   void SetMeta(const std::string& name, const std::string& value);
@@ -80,7 +91,6 @@ class Ledger {
   void EachOutput(const std::function<void(const OutputRecord&)>& visit) const;
   std::optional<BrickRecord> FindBrick(const std::string& key) const;
   void EachBrick(const std::function<void(const BrickRecord&)>& visit) const;
-  struct KnownInput { FileStamp stamp; Header header; std::string content_hash; };
   std::optional<KnownInput> FindInput(const std::string& path) const;
   std::string Meta(const std::string& name) const;  // "" if unset
 
