@@ -65,7 +65,7 @@ class TiffReader final : public Reader {
     auto handle = std::make_unique<TiffHandle>(file_, kMode);
     picture_ = ReadTiffPicture(*handle, file_);
     directory_ = TIFFCurrentDirectory(handle->get());
-    metadata_ = ReadTiffMetadata(*handle);
+    metadata_ = ReadTiffMetadata(*handle, file_);
     header_.format = "tiff";
     header_.dtype = picture_.dtype;
     header_.alpha = picture_.alpha;

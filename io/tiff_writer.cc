@@ -39,11 +39,16 @@ void Difference(std::byte* row, int64_t samples, int64_t channels) {
 class TiffWriter final : public Writer {
  public:
   TiffWriter(OutputFile& file, const WriteSpec& spec, const TiffOptions& options)
-      : file_(file), header_(spec.header), threads_(spec.threads), cursor_(spec.header.shape) {
+      : file_(file),
+        header_(spec.header),
+        threads_(spec.threads),
+        cursor_(spec.header.shape),
+        exif_(spec.metadata.exif) {
     row_bytes_ =
         header_.shape[2] * header_.channels * static_cast<int64_t>(DTypeSize(header_.dtype));
     strip_rows_ = std::clamp<int64_t>(kStripBytes / row_bytes_, 1, header_.shape[1]);
-    handle_ = std::make_unique<TiffHandle>(file, IsBig(spec.metadata, options) ? "wl8" : "wl");
+    big_ = IsBig(spec.metadata, options);
+    handle_ = std::make_unique<TiffHandle>(file, big_ ? "wl8" : "wl");
     SetLayout();
     SetMetadata(spec.metadata);
   }
@@ -71,6 +76,7 @@ class TiffWriter final : public Writer {
 
   void Finish() override {
     cursor_.RequireEnd();
+    WriteTiffExif(*handle_, file_, exif_, big_);
     handle_->Call("its directory", [this] { return TIFFWriteDirectory(handle_->get()) == 1; });
     handle_->Close();
   }
@@ -196,6 +202,8 @@ class TiffWriter final : public Writer {
   Header header_;
   int threads_;
   RowCursor cursor_;
+  std::string exif_;
+  bool big_ = false;
   int64_t row_bytes_ = 0;
   int64_t strip_rows_ = 1;
   int64_t next_strip_ = 0;
@@ -243,7 +251,6 @@ std::vector<std::string> TiffLosses(const Header& from, const Metadata& metadata
   const std::string foreign = ForeignProfile(metadata.icc, Colours(from));
   if (!foreign.empty()) losses.push_back("ICC profile (made for " + foreign + " pictures)");
   AddColourLosses(metadata, &losses);
-  if (!metadata.exif.empty()) losses.push_back("EXIF");
   if (!metadata.nifti.empty()) losses.push_back("NIfTI header (affine, units)");
   return losses;
 }
