@@ -78,6 +78,10 @@ class TiffReader final : public Reader {
       ThrowInput(file_.path(), "its tiles take " + Bytes(DecodedBytes()) + " each, the limit is " +
                                    Bytes(kWholePictureLimit) + "; save it with smaller tiles");
     }
+    if (by_rows_ && std::max(PackedRowBytes(), ExpandedRowBytes()) > kWholePictureLimit) {
+      ThrowInput(file_.path(), "one row would take " + Bytes(ExpandedRowBytes()) +
+                                   ", the limit is " + Bytes(kWholePictureLimit));
+    }
     const int64_t row_of_chunks = DecodedBytes() * (picture_.chunks_across() + 1);
     cache_ =
         std::make_unique<ChunkCache>(std::max(kCacheBytes, std::min(kCacheLimit, row_of_chunks)));

@@ -16,7 +16,9 @@
 namespace tilery {
 namespace {
 
-constexpr int kLevel = 4;
+// On differences of photographs run lengths alone pack as well as matches do, at twice the speed.
+constexpr int kLevel = 1;
+constexpr int kStrategy = Z_RLE;
 constexpr int64_t kStripBytes = 256 << 10;  // about
 constexpr int64_t kMargin = 1 << 16;        // for what is not samples, tables or metadata
 
@@ -188,13 +190,19 @@ class TiffWriter final : public Writer {
       if (size == 4) Difference<uint32_t>(row, samples, header_.channels);
     }
     const auto bytes = static_cast<uLong>(count * row_bytes_);
-    uLongf packed_bytes = compressBound(bytes);
-    std::vector<Bytef> packed(packed_bytes);
-    if (compress2(packed.data(), &packed_bytes, reinterpret_cast<const Bytef*>(rows), bytes,
-                  kLevel) != Z_OK) {
+    z_stream stream{};
+    if (deflateInit2(&stream, kLevel, Z_DEFLATED, 15, 8, kStrategy) != Z_OK) {
       throw Error(Fault::kTransient, InFile(file_.target(), "zlib has no memory"));
     }
-    packed.resize(packed_bytes);
+    std::vector<Bytef> packed(deflateBound(&stream, bytes));
+    stream.next_in = reinterpret_cast<Bytef*>(rows);
+    stream.avail_in = static_cast<uInt>(bytes);
+    stream.next_out = packed.data();
+    stream.avail_out = static_cast<uInt>(packed.size());
+    const int rc = deflate(&stream, Z_FINISH);
+    packed.resize(stream.total_out);
+    deflateEnd(&stream);
+    if (rc != Z_STREAM_END) throw Error(Fault::kInternal, "zlib left a strip unfinished");
     return packed;
   }
 
