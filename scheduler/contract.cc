@@ -1,7 +1,6 @@
 #include "scheduler/contract.h"
 
 #include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "io/error.h"
@@ -14,8 +13,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kPrefix = "model.";
 // Keys of a tilery.json that describe the file to people and decide nothing.
-const char* const kNotes[] = {"name", "description", "version", "license", "licence", "author",
-                              "homepage", "notes"};
+const char* const kNotes[] = {"name",    "description", "version",  "license",
+                              "licence", "author",      "homepage", "notes"};
 
 JobValue FromJson(const Json& json, const std::string& where) {
   JobValue value;
@@ -48,9 +47,10 @@ struct Merger {
       out.*field = layer->*field;
       const auto source = layer->source.find(key);
       static const char* const kNames[] = {"job", "file", "probed"};
-      out.source[key] = source != layer->source.end()
-                            ? source->second
-                            : kNames[layer == layers[0] ? 0 : layer == layers[1] ? 1 : 2];
+      out.source[key] = source != layer->source.end() ? source->second
+                                                      : kNames[layer == layers[0]   ? 0
+                                                               : layer == layers[1] ? 1
+                                                                                    : 2];
       return;
     }
   }
@@ -80,7 +80,8 @@ Contract ContractFromFlat(const FlatJob& flat, const std::string& source) {
     if (short_name == "dims") contract.dims = AsWord(value, *key) == "2" ? 2 : 3;
     const auto channels = [&] {
       const int64_t n = *AsInteger(value, *key);
-      if (n > 65536) RefuseValue(value, name, "'" + Shown(value) + "' is beyond the limit of 65536");
+      if (n > 65536)
+        RefuseValue(value, name, "'" + Shown(value) + "' is beyond the limit of 65536");
       return static_cast<int32_t>(n);
     };
     if (short_name == "channels.in") contract.channels_in = channels();
@@ -105,7 +106,9 @@ Contract ContractFromFlat(const FlatJob& flat, const std::string& source) {
   const auto bound = [&](const std::optional<std::vector<int64_t>>& values, const char* name) {
     if (!values) return;
     for (const int64_t n : *values) {
-      if (n > kLargest) RefuseValue(flat.at(name), name, std::to_string(n) + " is beyond the limit of " + std::to_string(kLargest));
+      if (n > kLargest)
+        RefuseValue(flat.at(name), name,
+                    std::to_string(n) + " is beyond the limit of " + std::to_string(kLargest));
     }
   };
   bound(contract.multiple, "model.multiple");
@@ -115,7 +118,8 @@ Contract ContractFromFlat(const FlatJob& flat, const std::string& source) {
   if (contract.scale) {
     for (const Rational& scale : *contract.scale) {
       if (std::max(scale.num, scale.den) <= 1024) continue;
-      RefuseValue(flat.at("model.scale"), "model.scale", scale.ToString() + " is beyond the limit of 1024 or 1/1024");
+      RefuseValue(flat.at("model.scale"), "model.scale",
+                  scale.ToString() + " is beyond the limit of 1024 or 1/1024");
     }
   }
   return contract;
@@ -124,7 +128,8 @@ Contract ContractFromFlat(const FlatJob& flat, const std::string& source) {
 Contract ContractFromJson(const std::string& json_text, const std::string& where) {
   Json json = Json::parse(json_text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    throw Error(Fault::kUsage, where + ": tilery.json is no JSON object: " + Printable(json_text, 80));
+    throw Error(Fault::kUsage,
+                where + ": tilery.json is no JSON object: " + Printable(json_text, 80));
   }
   for (const char* note : kNotes) json.erase(note);
   FlatJob flat;

@@ -9,16 +9,17 @@
 namespace tilery {
 namespace {
 
-InputHeader ReadOne(const std::string& path, const std::optional<RawLayout>& raw,
-                    const std::string& output_format,
-                    const std::function<const Header*(const std::string&, const FileStamp&)>& known) {
+InputHeader ReadOne(
+    const std::string& path, const std::optional<RawLayout>& raw, const std::string& output_format,
+    const std::function<const Header*(const std::string&, const FileStamp&)>& known) {
   InputHeader input;
   input.path = path;
   try {
     if (known) {
       const std::optional<FileStamp> stamp = StampOf(path);
       const Header* header = stamp ? known(path, *stamp) : nullptr;
-      // What would be lost depends on metadata, which only the file has; a format loses nothing of its own.
+      // What would be lost depends on metadata, which only the file has; a format loses nothing of
+      // its own.
       if (header != nullptr && (output_format.empty() || header->format == output_format)) {
         input.stamp = *stamp;
         input.header = *header;
@@ -58,7 +59,8 @@ std::vector<InputHeader> ReadHeaders(
       }
     }
   };
-  const size_t useful = std::max<size_t>(1, std::min<size_t>(std::max(threads, 1), paths.size() / 8));
+  const size_t useful =
+      std::max<size_t>(1, std::min<size_t>(std::max(threads, 1), paths.size() / 8));
   std::vector<std::jthread> others;
   for (size_t k = 1; k < useful; ++k) others.emplace_back(read);
   read();

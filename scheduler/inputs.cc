@@ -51,7 +51,8 @@ class Lister {
       takes_unknown_ = NamesExtension(path) || job_.input.raw.has_value();
       WalkGlob(path, enter_, take_);
     } else {
-      throw Error(Fault::kUsage, "input.path " + Printable(path) + ": there is no such file or folder");
+      throw Error(Fault::kUsage,
+                  "input.path " + Printable(path) + ": there is no such file or folder");
     }
     if (found_.size() == before) Nothing(path, outputs_ - outputs_before);
   }

@@ -9,7 +9,8 @@
 namespace tilery {
 namespace {
 
-// The smallest type that holds all labels: unsigned where none is negative, f32 where one is no integer.
+// The smallest type that holds all labels: unsigned where none is negative, f32 where one is no
+// integer.
 DType LabelType(const std::vector<double>& labels) {
   const auto [low, high] = std::minmax_element(labels.begin(), labels.end());
   if (std::any_of(labels.begin(), labels.end(), [](double x) { return x != std::floor(x); })) {
@@ -67,12 +68,6 @@ DType AutoType(const PostResult& post, const Header& input, Header output) {
 
 int32_t ColoursOf(const Header& header) {
   return header.channels - (header.alpha == AlphaKind::kNone ? 0 : 1);
-}
-
-int32_t ModelPasses(const Transfer& transfer) {
-  return static_cast<int32_t>(
-      std::count_if(transfer.passes.begin(), transfer.passes.end(),
-                    [](const Pass& pass) { return pass.op == Pass::Op::kModel; }));
 }
 
 Index OutputShape(const Index& shape, const Tiling& tiling) {

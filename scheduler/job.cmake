@@ -6,8 +6,10 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   inputs.cc
   item_rules.cc
   job.cc
+  job_execution.cc
   job_flatten.cc
   job_keys.cc
+  job_output.cc
   job_paths.cc
   job_post.cc
   job_schema.cc

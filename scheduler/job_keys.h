@@ -1,5 +1,5 @@
-// Every key of a job, in one table: it drives the check of job files, the flags, the help text and the
-// JSON schema (configs/job.schema.json).
+// Every key of a job, in one table: it drives the check of job files, the flags, the help text and
+// the JSON schema (configs/job.schema.json).
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ enum class KeyType : uint8_t {
 };
 
 struct JobKey {
-  const char* key;     // dotted: "tiling.tile"
+  const char* key;  // dotted: "tiling.tile"
   KeyType type;
-  const char* words;   // values allowed beside those of the type, separated by blanks
-  const char* later;   // values that are not supported yet; "*": the whole key is not
-  int64_t least;       // of integers, extents and memory
-  const char* flag;    // short flag without dashes, or ""
+  const char* words;     // values allowed beside those of the type, separated by blanks
+  const char* later;     // values that are not supported yet; "*": the whole key is not
+  int64_t least;         // of integers, extents and memory
+  const char* flag;      // short flag without dashes, or ""
   const char* standard;  // the default, as shown to people
   const char* help;
 };
@@ -53,7 +53,8 @@ std::string ResolveFlag(const std::string& name);
 // Whether a flag may be followed by several values ("--input a.png b.png").
 bool TakesManyValues(const JobKey& key);
 
-std::string JobKeysHelp();   // one or two lines per key, for `tilery run --help`
-std::string JobSchemaText(); // JSON schema (draft 2020-12) of a job file, indented, ends with a newline
+std::string JobKeysHelp();  // one or two lines per key, for `tilery run --help`
+std::string
+JobSchemaText();  // JSON schema (draft 2020-12) of a job file, indented, ends with a newline
 
 }  // namespace tilery

@@ -23,8 +23,9 @@ std::string ExpandPath(const JobValue& value, const JobKey& key, const std::stri
     const std::string name = text.substr(i + 2, end - i - 2);
     const char* found = std::getenv(name.c_str());
     if (found == nullptr) {
-      RefuseValue(value, key.key, "'" + Shown(value) + "': the environment variable '" +
-                                      Printable(name, 60) + "' is not set");
+      RefuseValue(value, key.key,
+                  "'" + Shown(value) + "': the environment variable '" + Printable(name, 60) +
+                      "' is not set");
     }
     out += found;
     i = end;

@@ -36,10 +36,11 @@ PostOp OneStep(const JobValue& step, const JobKey& key) {
                              : step.kind == JobValue::Kind::kMap && !step.entries.empty()
                                  ? step.entries[0].first
                                  : "";
-    const std::string near = NearestWord(word, {"clamp", "sigmoid", "softmax", "argmax",
-                                                "threshold", "scale", "labels"});
-    RefuseValue(step, key.key, "'" + Shown(step) + "' is no step; allowed: " + kForms +
-                                   (near.empty() ? "" : "; the nearest is '" + near + "'"));
+    const std::string near = NearestWord(
+        word, {"clamp", "sigmoid", "softmax", "argmax", "threshold", "scale", "labels"});
+    RefuseValue(step, key.key,
+                "'" + Shown(step) + "' is no step; allowed: " + kForms +
+                    (near.empty() ? "" : "; the nearest is '" + near + "'"));
   };
   PostOp op;
   if (step.kind == JobValue::Kind::kScalar) {
@@ -65,10 +66,13 @@ PostOp OneStep(const JobValue& step, const JobKey& key) {
     refuse();
   }
   op.values = AsNumbers(argument, as_numbers);
-  const size_t want = op.kind == PostOp::Kind::kThreshold ? 1 : op.kind == PostOp::Kind::kScale ? 2 : 0;
+  const size_t want = op.kind == PostOp::Kind::kThreshold ? 1
+                      : op.kind == PostOp::Kind::kScale   ? 2
+                                                          : 0;
   if (want != 0 && op.values.size() != want) {
-    RefuseValue(step, key.key, name + " takes " + std::to_string(want) + " number(s), not " +
-                                   std::to_string(op.values.size()));
+    RefuseValue(step, key.key,
+                name + " takes " + std::to_string(want) + " number(s), not " +
+                    std::to_string(op.values.size()));
   }
   return op;
 }
@@ -80,9 +84,10 @@ std::vector<PostOp> AsPost(const JobValue& value, const JobKey& key) {
   const bool list = value.kind == JobValue::Kind::kList;
   if (value.kind == JobValue::Kind::kNull) return post;
   // A flag may carry a list inside its list: --output.post '[sigmoid, {threshold: 0.5}]'.
-  const JobValue& steps = list && value.items.size() == 1 && value.items[0].kind == JobValue::Kind::kList
-                              ? value.items[0]
-                              : value;
+  const JobValue& steps =
+      list && value.items.size() == 1 && value.items[0].kind == JobValue::Kind::kList
+          ? value.items[0]
+          : value;
   if (steps.kind == JobValue::Kind::kList) {
     for (const JobValue& step : steps.items) post.push_back(OneStep(step, key));
   } else {
@@ -94,11 +99,13 @@ std::vector<PostOp> AsPost(const JobValue& value, const JobKey& key) {
     if (kind == PostOp::Kind::kLabels) {
       if (k == 0 || (post[k - 1].kind != PostOp::Kind::kArgmax &&
                      post[k - 1].kind != PostOp::Kind::kThreshold)) {
-        RefuseValue(value, key.key, "labels must follow argmax or threshold: it maps their results");
+        RefuseValue(value, key.key,
+                    "labels must follow argmax or threshold: it maps their results");
       }
     } else if (labels) {
-      RefuseValue(value, key.key, std::string(Name(kind)) + " stands after " + Name(post[k - 1].kind) +
-                                      "; argmax and threshold come last, but for labels");
+      RefuseValue(value, key.key,
+                  std::string(Name(kind)) + " stands after " + Name(post[k - 1].kind) +
+                      "; argmax and threshold come last, but for labels");
     }
     labels = labels || kind == PostOp::Kind::kArgmax || kind == PostOp::Kind::kThreshold;
   }

@@ -65,11 +65,15 @@ Json TypeSchema(const JobKey& key) {
     case KeyType::kRange:
       return {{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
     case KeyType::kScale: {
-      Json one = {{"anyOf", Json::array({integer, {{"type", "string"}, {"pattern", "^[0-9]+(/[0-9]+)?$"}}})}};
+      Json one = {
+          {"anyOf",
+           Json::array({integer, {{"type", "string"}, {"pattern", "^[0-9]+(/[0-9]+)?$"}}})}};
       return OneOrList(one);
     }
     case KeyType::kMemory:
-      return {{"anyOf", Json::array({integer, {{"type", "string"}, {"pattern", "^[0-9.]+ *([KMGT]iB)?$"}}})}};
+      return {
+          {"anyOf",
+           Json::array({integer, {{"type", "string"}, {"pattern", "^[0-9.]+ *([KMGT]iB)?$"}}})}};
     case KeyType::kExtent: {
       Json one = Json::array({integer});
       if (std::string_view(key.key) == "tiling.overlap") {
@@ -90,13 +94,14 @@ Json TypeSchema(const JobKey& key) {
 
 Json KeySchema(const JobKey& key) {
   Json schema = TypeSchema(key);
-  const bool own_words = key.type == KeyType::kWord || key.type == KeyType::kTexts ||
-                         key.type == KeyType::kPost;
+  const bool own_words =
+      key.type == KeyType::kWord || key.type == KeyType::kTexts || key.type == KeyType::kPost;
   if (key.words[0] != '\0' && !own_words) {
     schema = {{"anyOf", Json::array({{{"enum", WordsOf(key)}}, schema})}};
   }
   Json out = {{"description", key.help}};
-  if (key.standard[0] != '\0') out["description"] = std::string(key.help) + " (default: " + key.standard + ")";
+  if (key.standard[0] != '\0')
+    out["description"] = std::string(key.help) + " (default: " + key.standard + ")";
   for (const auto& [name, value] : schema.items()) out[name] = value;
   return out;
 }

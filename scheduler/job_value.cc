@@ -35,7 +35,8 @@ bool IsOneOf(const std::string& word, const char* words) {
 bool TakeWord(const JobValue& value, const JobKey& key) {
   if (value.kind != JobValue::Kind::kScalar) return false;
   if (!IsLater(key) && IsOneOf(value.text, key.later)) {
-    RefuseValue(value, key.key, "'" + value.text + "' is not supported yet; allowed: " + Allowed(key));
+    RefuseValue(value, key.key,
+                "'" + value.text + "' is not supported yet; allowed: " + Allowed(key));
   }
   return IsOneOf(value.text, key.words);
 }
@@ -52,7 +53,8 @@ std::optional<double> ParseNumber(const std::string& text) {
   double x = 0;
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const auto [end, error] = std::from_chars(begin, text.data() + text.size(), x);
-  if (error != std::errc() || end != text.data() + text.size() || begin == end || !std::isfinite(x)) {
+  if (error != std::errc() || end != text.data() + text.size() || begin == end ||
+      !std::isfinite(x)) {
     return std::nullopt;
   }
   return x;
@@ -65,7 +67,8 @@ std::vector<const JobValue*> OneOrMany(const JobValue& value, const JobKey& key)
   if (value.kind == JobValue::Kind::kList) {
     for (const JobValue& item : value.items) out.push_back(&item);
   }
-  if (out.empty()) RefuseValue(value, key.key, "'" + Shown(value) + "' is no value or list of values");
+  if (out.empty())
+    RefuseValue(value, key.key, "'" + Shown(value) + "' is no value or list of values");
   return out;
 }
 
@@ -124,16 +127,18 @@ std::string AsWord(const JobValue& value, const JobKey& key) {
   for (const std::string& later : SplitWords(key.later)) all.push_back(later);
   const std::string near =
       value.kind == JobValue::Kind::kScalar ? NearestWord(value.text, all) : "";
-  RefuseValue(value, key.key, "'" + Shown(value) + "' is not allowed; allowed: " + Allowed(key) +
-                                  (near.empty() ? "" : "; the nearest is '" + near + "'"));
+  RefuseValue(value, key.key,
+              "'" + Shown(value) + "' is not allowed; allowed: " + Allowed(key) +
+                  (near.empty() ? "" : "; the nearest is '" + near + "'"));
 }
 
 std::optional<int64_t> AsInteger(const JobValue& value, const JobKey& key) {
   if (TakeWord(value, key)) return std::nullopt;
   const auto n = value.kind == JobValue::Kind::kScalar ? ParseInteger(value.text) : std::nullopt;
   if (!n || *n < key.least) {
-    RefuseValue(value, key.key,
-                "'" + Shown(value) + "' is not allowed; allowed: " + Allowed(key, LeastInteger(key)));
+    RefuseValue(
+        value, key.key,
+        "'" + Shown(value) + "' is not allowed; allowed: " + Allowed(key, LeastInteger(key)));
   }
   return n;
 }
@@ -143,8 +148,9 @@ std::vector<int64_t> AsIntegers(const JobValue& value, const JobKey& key) {
   for (const JobValue* item : OneOrMany(value, key)) {
     const auto n = item->kind == JobValue::Kind::kScalar ? ParseInteger(item->text) : std::nullopt;
     if (!n || *n < key.least) {
-      RefuseValue(*item, key.key, "'" + Shown(*item) + "' is not allowed; allowed: " +
-                                      LeastInteger(key) + ", or a list with one per axis");
+      RefuseValue(*item, key.key,
+                  "'" + Shown(*item) + "' is not allowed; allowed: " + LeastInteger(key) +
+                      ", or a list with one per axis");
     }
     out.push_back(*n);
   }
@@ -166,8 +172,9 @@ std::array<double, 2> AsRange(const JobValue& value, const JobKey& key) {
   std::vector<double> ends;
   if (value.kind == JobValue::Kind::kList) ends = AsNumbers(value, key);
   if (ends.size() != 2 || !(ends[0] < ends[1])) {
-    RefuseValue(value, key.key, "'" + Shown(value) + "' is not allowed; allowed: " +
-                                    Allowed(key, "two numbers [low, high] with low < high"));
+    RefuseValue(value, key.key,
+                "'" + Shown(value) + "' is not allowed; allowed: " +
+                    Allowed(key, "two numbers [low, high] with low < high"));
   }
   return {ends[0], ends[1]};
 }
@@ -179,9 +186,10 @@ std::vector<Rational> AsScale(const JobValue& value, const JobKey& key) {
       if (item->kind != JobValue::Kind::kScalar) throw Error(Fault::kUsage, "");
       out.push_back(Rational::Parse(item->text));
     } catch (const Error&) {
-      RefuseValue(*item, key.key, "'" + Shown(*item) +
-                                      "' is not allowed; allowed: an integer of at least 1, "
-                                      "\"p/q\", or a list with one per axis");
+      RefuseValue(*item, key.key,
+                  "'" + Shown(*item) +
+                      "' is not allowed; allowed: an integer of at least 1, "
+                      "\"p/q\", or a list with one per axis");
     }
   }
   return out;
@@ -211,9 +219,10 @@ int64_t AsMemory(const JobValue& value, const JobKey& key) {
     }
   }
   if (!bytes || *bytes < static_cast<double>(key.least) || *bytes > 0x1p60) {
-    RefuseValue(value, key.key, "'" + Shown(value) + "' is not allowed; allowed: at least " +
-                                    std::to_string(key.least) +
-                                    " bytes, as an integer or with KiB, MiB, GiB or TiB");
+    RefuseValue(value, key.key,
+                "'" + Shown(value) + "' is not allowed; allowed: at least " +
+                    std::to_string(key.least) +
+                    " bytes, as an integer or with KiB, MiB, GiB or TiB");
   }
   return static_cast<int64_t>(*bytes);
 }
@@ -223,11 +232,12 @@ Extent AsExtent(const JobValue& value, const JobKey& key) {
   if (TakeWord(value, key)) return extent;
   const bool percent_allowed = std::string_view(key.key) == "tiling.overlap";
   const auto refuse = [&](const JobValue& item) {
-    RefuseValue(item, key.key,
-                "'" + Shown(item) + "' is not allowed; allowed: " +
-                    Allowed(key, "an integer of at least " + std::to_string(key.least) +
-                                     (percent_allowed ? ", a share of the tile such as \"25%\"" : "") +
-                                     ", or a list with one per axis"));
+    RefuseValue(
+        item, key.key,
+        "'" + Shown(item) + "' is not allowed; allowed: " +
+            Allowed(key, "an integer of at least " + std::to_string(key.least) +
+                             (percent_allowed ? ", a share of the tile such as \"25%\"" : "") +
+                             ", or a list with one per axis"));
   };
   for (const JobValue* item : OneOrMany(value, key)) {
     if (item->kind != JobValue::Kind::kScalar) refuse(*item);

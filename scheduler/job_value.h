@@ -15,23 +15,24 @@ namespace tilery {
 
 struct JobValue {
   enum class Kind : uint8_t { kNull, kScalar, kList, kMap } kind = Kind::kNull;
-  std::string text;                                        // kScalar
-  std::vector<JobValue> items;                             // kList
-  std::vector<std::pair<std::string, JobValue>> entries;   // kMap, in the order written
-  std::string where;                                       // "job.yaml:7", "command line"
+  std::string text;                                       // kScalar
+  std::vector<JobValue> items;                            // kList
+  std::vector<std::pair<std::string, JobValue>> entries;  // kMap, in the order written
+  std::string where;                                      // "job.yaml:7", "command line"
 };
 
 // Dotted key -> value, for all keys that were given.
 using FlatJob = std::map<std::string, JobValue>;
 
-// Error(kUsage) with file and line for what is no YAML, for duplicate keys and for nesting deeper than 32.
+// Error(kUsage) with file and line for what is no YAML, for duplicate keys and for nesting deeper
+// than 32.
 JobValue ParseYaml(const std::string& text, const std::string& name);
 JobValue ParseYamlFile(const std::filesystem::path& path);
 // A flag's values, as the key's type understands them.
 JobValue FlagValue(const JobKey& key, const std::vector<std::string>& values);
 
-// Checks keys against the table and dissolves maps. `prefix`: "" for a whole job, "model." for a contract;
-// only keys for which `allowed` holds are known then.
+// Checks keys against the table and dissolves maps. `prefix`: "" for a whole job, "model." for a
+// contract; only keys for which `allowed` holds are known then.
 void Flatten(const JobValue& value, const std::string& prefix, bool (*allowed)(const JobKey&),
              FlatJob& into);
 

@@ -1,8 +1,9 @@
 // Job files and flags as untyped values. The only file that knows yaml-cpp.
-#include <fstream>
-#include <sstream>
-
 #include <yaml-cpp/yaml.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "io/error.h"
 #include "scheduler/job_value.h"
@@ -26,7 +27,8 @@ struct Converter {
     value.where = At(node);
     if (depth > kDeepest || ++nodes > kMostNodes) {
       throw Error(Fault::kUsage, value.where + ": nested deeper than " + std::to_string(kDeepest) +
-                                     " levels or more than " + std::to_string(kMostNodes) + " values");
+                                     " levels or more than " + std::to_string(kMostNodes) +
+                                     " values");
     }
     switch (node.Type()) {
       case YAML::NodeType::Undefined:
@@ -50,7 +52,8 @@ struct Converter {
           for (const auto& known : value.entries) {
             if (known.first == key) {
               throw Error(Fault::kUsage, At(entry.first) + ": the key '" + Printable(key, 80) +
-                                             "' is given twice (first at " + known.second.where + ")");
+                                             "' is given twice (first at " + known.second.where +
+                                             ")");
             }
           }
           value.entries.emplace_back(key, Convert(entry.second, depth + 1));
@@ -62,9 +65,15 @@ struct Converter {
   }
 };
 
-}  // namespace
+// JSON is YAML but for details: tabs in front of lines, surrogate pairs in escapes. Such a file is
+// written anew on one line, which loses nothing but line numbers. "" if it is no JSON.
+std::string JsonOnOneLine(const std::string& text) {
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? ""
+                             : json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
-JobValue ParseYaml(const std::string& text, const std::string& name) {
+JobValue ParseText(const std::string& text, const std::string& name, bool may_be_json) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
@@ -77,10 +86,17 @@ JobValue ParseYaml(const std::string& text, const std::string& name) {
     if (documents.empty()) return nothing;
     return converter.Convert(documents[0], 0);
   } catch (const YAML::Exception& error) {
-    const std::string line =
-        error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
+    const std::string json = may_be_json ? JsonOnOneLine(text) : "";
+    if (!json.empty()) return ParseText(json, name, false);
+    const std::string line = error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
     throw Error(Fault::kUsage, name + line + ": no valid YAML: " + Printable(error.msg));
   }
+}
+
+}  // namespace
+
+JobValue ParseYaml(const std::string& text, const std::string& name) {
+  return ParseText(text, name, true);
 }
 
 JobValue ParseYamlFile(const std::filesystem::path& path) {
@@ -124,8 +140,8 @@ JobValue FlagValue(const JobKey& key, const std::vector<std::string>& values) {
   };
   if (values.size() == 1) {
     const std::string& text = values[0];
-    if (!literal && TakesManyValues(key) && key.type != KeyType::kPost && text.find(',') != text.npos &&
-        text[0] != '[') {
+    if (!literal && TakesManyValues(key) && key.type != KeyType::kPost &&
+        text.find(',') != text.npos && text[0] != '[') {
       return parse("[" + text + "]");  // --tiling.tile 8,32,48
     }
     return parse(text);

@@ -7,8 +7,8 @@
 namespace tilery {
 namespace {
 
-// Unambiguous text: every value is preceded by its name, texts by their length, and numbers with a fraction
-// are written as their bits.
+// Unambiguous text: every value is preceded by its name, texts by their length, and numbers with a
+// fraction are written as their bits.
 class KeyText {
  public:
   KeyText& Add(const char* name, int64_t value) {
@@ -64,11 +64,12 @@ void AddTiling(const Tiling& tiling, KeyText& key) {
   key.Each("tile", tiling.tile).Each("overlap", tiling.overlap).Each("trim", tiling.trim);
   key.Each("multiple", tiling.multiple);
   for (const Rational& scale : tiling.scale) key.Add("num", scale.num).Add("den", scale.den);
-  key.Add("window", static_cast<int64_t>(tiling.window)).Add("pad", static_cast<int64_t>(tiling.pad));
+  key.Add("window", static_cast<int64_t>(tiling.window))
+      .Add("pad", static_cast<int64_t>(tiling.pad));
 }
 
-// How the item is cut: unit sizes decide bytes only through the blocks that come of them, so a job that
-// grows by a picture keeps the keys of all the others.
+// How the item is cut: unit sizes decide bytes only through the blocks that come of them, so a job
+// that grows by a picture keeps the keys of all the others.
 void AddBlocks(const Item& item, const ItemParams& params, KeyText& key) {
   key.Add("units", int64_t{item.infer_units});
   if (item.infer_units <= 1) return;

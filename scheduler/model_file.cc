@@ -35,8 +35,8 @@ Archive OpenArchive(const std::filesystem::path& path) {
   const std::string why = zip_error_strerror(&error);
   zip_error_fini(&error);
   if (code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS || code == ZIP_ER_EOF) {
-    Refuse(path, "no model: a TorchScript file is a zip archive, and this is none or is cut off (" + why +
-                     ")");
+    Refuse(path, "no model: a TorchScript file is a zip archive, and this is none or is cut off (" +
+                     why + ")");
   }
   Refuse(path, "can't be opened: " + why);
 }
@@ -55,8 +55,8 @@ std::string ReadEntry(const std::filesystem::path& path, zip_t* archive, zip_uin
   }
   const std::unique_ptr<zip_file_t, CloseEntry> entry(zip_fopen_index(archive, index, 0));
   std::string text(info.size, '\0');
-  if (!entry || zip_fread(entry.get(), text.data(), text.size()) !=
-                    static_cast<zip_int64_t>(text.size())) {
+  if (!entry ||
+      zip_fread(entry.get(), text.data(), text.size()) != static_cast<zip_int64_t>(text.size())) {
     Refuse(path, "its tilery.json can't be read: the archive is damaged");
   }
   return text;
@@ -85,8 +85,9 @@ ModelFile ReadModelFile(const std::filesystem::path& path) {
     if (entry == "extra/tilery.json" || whole == "extra/tilery.json") contract = k;
   }
   if (compiled || (exported && !code)) {
-    Refuse(path, std::string(compiled ? "AOTInductor packages are" : "exported programs (.pt2) are") +
-                     " not supported yet; save the model with torch.jit.script or torch.jit.trace");
+    Refuse(path,
+           std::string(compiled ? "AOTInductor packages are" : "exported programs (.pt2) are") +
+               " not supported yet; save the model with torch.jit.script or torch.jit.trace");
   }
   if (!data || !code) {
     Refuse(path, data ? "holds weights without code (a state dict); save the model with "

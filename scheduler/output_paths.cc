@@ -50,7 +50,8 @@ std::string ExpandFields(const std::string& output_template,
     }
     const std::string field = output_template.substr(i + 1, end - i - 1);
     if (field == "t" || field == "c" || field == "grid") {
-      throw Error(Fault::kUsage, "output.path '" + shown + "': {" + field + "} is not supported yet");
+      throw Error(Fault::kUsage,
+                  "output.path '" + shown + "': {" + field + "} is not supported yet");
     }
     if (std::find(kFields.begin(), kFields.end(), field) == kFields.end()) {
       const std::string near = NearestWord(field, kFields);
@@ -112,10 +113,10 @@ std::vector<std::string> ExpandOutputs(const Job& job, const std::vector<std::st
     const auto root = std::find_if(roots.begin(), roots.end(), [&](const std::string& candidate) {
       return IsBelow(inputs[k], candidate);
     });
-    outputs.push_back(ExpandOutput(output_template, inputs[k],
-                                   root == roots.end() ? fs::path(inputs[k]).parent_path().string()
-                                                       : *root,
-                                   static_cast<int64_t>(k), ""));
+    outputs.push_back(
+        ExpandOutput(output_template, inputs[k],
+                     root == roots.end() ? fs::path(inputs[k]).parent_path().string() : *root,
+                     static_cast<int64_t>(k), ""));
   }
   return outputs;
 }

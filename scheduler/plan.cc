@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "io/error.h"
-#include "scheduler/item_rules.h"
 
 namespace tilery {
 namespace {
@@ -36,6 +35,12 @@ const char* UnitKindName(UnitKind kind) {
   return "unknown";
 }
 
+int32_t ModelPasses(const Transfer& transfer) {
+  return static_cast<int32_t>(
+      std::count_if(transfer.passes.begin(), transfer.passes.end(),
+                    [](const Pass& pass) { return pass.op == Pass::Op::kModel; }));
+}
+
 bool ItemParams::operator==(const ItemParams& other) const {
   return dims == other.dims && tiling == other.tiling && transfer == other.transfer &&
          SameHeader(output, other.output) && raw.has_value() == other.raw.has_value() &&
@@ -47,8 +52,8 @@ UnitRef Plan::Find(int64_t unit) const {
     throw Error(Fault::kInternal, "unit " + std::to_string(unit) + " of a plan of " +
                                       std::to_string(units) + " units");
   }
-  // Items without units share their first_unit with the next item, so the last that begins at or before
-  // `unit` is the one that holds it.
+  // Items without units share their first_unit with the next item, so the last that begins at or
+  // before `unit` is the one that holds it.
   const auto after =
       std::upper_bound(items.begin(), items.end(), unit,
                        [](int64_t n, const Item& item) { return n < item.first_unit; });

@@ -12,7 +12,7 @@
 namespace tilery {
 namespace {
 
-constexpr int64_t kUnitsInFlight = 3;           // per worker: one at work, one being read, one written
+constexpr int64_t kUnitsInFlight = 3;  // per worker: one at work, one being read, one written
 constexpr int64_t kProcessBytes = 300LL << 20;  // a worker with its libraries and model, idle
 
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
@@ -66,8 +66,8 @@ void CheckTileMemory(const Job& job, const Contract& contract, const Tiling& til
   const double bytes = 4.0 * std::max(static_cast<double>(in) * *contract.channels_in,
                                       static_cast<double>(out) * *contract.channels_out);
   if (bytes <= static_cast<double>(job.execution.unit_memory)) return;
-  throw Error(Fault::kUsage, "tiling.tile: one tile of " + ShapeToString(tiling.tile, 3) + " takes " +
-                                 std::to_string(static_cast<int64_t>(bytes)) +
+  throw Error(Fault::kUsage, "tiling.tile: one tile of " + ShapeToString(tiling.tile, 3) +
+                                 " takes " + std::to_string(static_cast<int64_t>(bytes)) +
                                  " bytes as f32, but execution.unit_memory is " +
                                  std::to_string(job.execution.unit_memory) +
                                  "; make the tile smaller or unit_memory larger");
@@ -152,7 +152,9 @@ std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_
            "; choose another format or output.losses: allow";
   }
   if (!dims_declared && header.dims != dims) {
-    return name + (header.dims == 3 ? "is a volume in a job of pictures" : "is a picture in a job of volumes") +
+    return name +
+           (header.dims == 3 ? "is a volume in a job of pictures"
+                             : "is a picture in a job of volumes") +
            "; put it into a job of its own, or set model.dims";
   }
   const ItemRules& decided = rules.For(header, format, plan, item.params);
@@ -165,7 +167,8 @@ std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_
 int64_t UnitBytes(const Item& item, const ItemParams& params) {
   const Transfer& t = params.transfer;
   const int64_t tiles = std::min(item.sizing.tiles, item.tiles);
-  const int64_t in_voxels = std::min(Product(item.header.shape), tiles * Product(params.tiling.tile));
+  const int64_t in_voxels =
+      std::min(Product(item.header.shape), tiles * Product(params.tiling.tile));
   const int64_t out_voxels =
       std::min(Product(OutputShape(item.header.shape, params.tiling)),
                tiles * Product(OutputShape(params.tiling.tile, params.tiling)));
@@ -180,7 +183,8 @@ void Summarize(Resolved& out) {
   for (const Item& item : out.plan.items) {
     if (!item.refused.empty()) continue;
     const ItemParams& params = out.plan.params[static_cast<size_t>(item.params)];
-    tile_voxels += static_cast<double>(item.tiles) * static_cast<double>(Product(params.tiling.tile));
+    tile_voxels +=
+        static_cast<double>(item.tiles) * static_cast<double>(Product(params.tiling.tile));
     item_voxels += static_cast<double>(Product(item.header.shape));
     out.seam_bytes += item.seam_bytes;
     out.output_bytes += item.output_bytes;
@@ -231,10 +235,9 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
   for (size_t k = 0; k < inputs.size(); ++k) {
     Item& item = plan.items[k];
     // A refused item has no parameters; its key only tells it from others.
-    item.key = item.refused.empty()
-                   ? ItemKey(item, plan.params[static_cast<size_t>(item.params)], model_hash,
-                             inputs[k].identity)
-                   : HashText("refused\n" + item.input);
+    item.key = item.refused.empty() ? ItemKey(item, plan.params[static_cast<size_t>(item.params)],
+                                              model_hash, inputs[k].identity)
+                                    : HashText("refused\n" + item.input);
   }
   Summarize(out);
   return out;

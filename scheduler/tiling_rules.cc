@@ -61,7 +61,8 @@ class TilingRules {
     return values.size() == 1 ? values[0] : values[static_cast<size_t>(k)];
   }
   template <typename T>
-  T Of(const std::optional<std::vector<T>>& values, int k, T standard, const std::string& key) const {
+  T Of(const std::optional<std::vector<T>>& values, int k, T standard,
+       const std::string& key) const {
     return values ? At(*values, k, key) : standard;
   }
 
@@ -108,8 +109,8 @@ class TilingRules {
     }
     if (overlap >= tile) {
       Refuse(key + ": the overlap of " + std::to_string(overlap) + " must be below the tile of " +
-             std::to_string(tile) + "; at most half a tile is usual: " +
-             std::to_string(tile / 2 / grain_ * grain_));
+             std::to_string(tile) +
+             "; at most half a tile is usual: " + std::to_string(tile / 2 / grain_ * grain_));
     }
     CheckGrain(key, overlap, grain_, 0);
     return overlap;
@@ -128,8 +129,9 @@ class TilingRules {
     if (given.kind == Extent::Kind::kVoxels) {
       trim = static_cast<int64_t>(At(given.values, k, "tiling.trim"));
       if (2 * trim > overlap) {
-        Refuse("tiling.trim: the trim of " + std::to_string(trim) + " is above half the overlap of " +
-               std::to_string(overlap) + "; at most " + std::to_string(overlap / 2 / q_ * q_));
+        Refuse("tiling.trim: the trim of " + std::to_string(trim) +
+               " is above half the overlap of " + std::to_string(overlap) + "; at most " +
+               std::to_string(overlap / 2 / q_ * q_));
       }
       CheckGrain("tiling.trim", trim, q_, 0);
     } else if (radius) {

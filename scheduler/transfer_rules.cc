@@ -101,8 +101,8 @@ std::string FillPasses(const Job& job, const Contract& contract, const Header& h
     t.raw_lo = (*job.input.normalize)[0];
     t.raw_hi = (*job.input.normalize)[1];
   } else if (IsInteger(header.dtype)) {
-    // The stored 0 is the low end for signed types too, as on the way out: so 0 stays 0 and a model that
-    // changes nothing gives back what it got.
+    // The stored 0 is the low end for signed types too, as on the way out: so 0 stays 0 and a model
+    // that changes nothing gives back what it got.
     t.raw_lo = 0;
     t.raw_hi = HighestOf(header.dtype);
   } else {
@@ -117,7 +117,8 @@ std::string FillPasses(const Job& job, const Contract& contract, const Header& h
   }
 
   const bool bgr = contract.order && *contract.order == "bgr";
-  const bool picture = (t.model_out == 1 || t.model_out == 3) && !post.labels && !post.probabilities;
+  const bool picture =
+      (t.model_out == 1 || t.model_out == 3) && !post.labels && !post.probabilities;
   const bool alpha_is_data = header.alpha != AlphaKind::kNone && header.channels == t.model_in &&
                              t.model_in != 1 && t.model_in != 3;
   const int32_t colours = alpha_is_data ? header.channels : ColoursOf(header);
@@ -137,9 +138,10 @@ std::string FillPasses(const Job& job, const Contract& contract, const Header& h
   } else {
     return "has " + std::to_string(colours) + " channel(s), but the model takes " +
            std::to_string(t.model_in) +
-           (colours == 3 && t.model_in == 1 ? "; convert it to gray, or use a model of 3 channels"
-                                            : "; use a model that takes " + std::to_string(colours) +
-                                                  ", or correct model.channels");
+           (colours == 3 && t.model_in == 1
+                ? "; convert it to gray, or use a model of 3 channels"
+                : "; use a model that takes " + std::to_string(colours) +
+                      ", or correct model.channels");
   }
   t.passes = {colour};
   t.accumulators = colour.out_count;
@@ -162,13 +164,15 @@ std::string FillPasses(const Job& job, const Contract& contract, const Header& h
   if (mode == AlphaMode::kModel) {
     if ((t.model_in != 1 && t.model_in != 3) || (t.model_out != 1 && t.model_out != 3)) {
       return "has alpha, which a model from " + std::to_string(t.model_in) + " to " +
-             std::to_string(t.model_out) + " channels can't take as a gray picture; set input.alpha: "
+             std::to_string(t.model_out) +
+             " channels can't take as a gray picture; set input.alpha: "
              "resize, copy or drop";
     }
     pass = GrayPass(channel, t.model_in, t.model_out, t.accumulators);
   } else {
     if (mode == AlphaMode::kCopy && scaled) {
-      return "has alpha, which input.alpha: copy can't bring to the model's scale; set it to resize, "
+      return "has alpha, which input.alpha: copy can't bring to the model's scale; set it to "
+             "resize, "
              "model or drop";
     }
     pass.op = mode == AlphaMode::kCopy ? Op::kCopy : Op::kResize;

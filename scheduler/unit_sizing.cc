@@ -12,9 +12,9 @@ namespace {
 constexpr int64_t kUnitsWanted = 256;
 constexpr int64_t kFewestTiles = 16;
 constexpr int64_t kMostTiles = 1024;
-constexpr int64_t kTailShare = 5;     // the last fifth
-constexpr int64_t kTailFactor = 4;    // quarter-size units
-constexpr int64_t kBrickBytes = 4096;  // names, boxes and table of a brick file
+constexpr int64_t kTailShare = 5;         // the last fifth
+constexpr int64_t kTailFactor = 4;        // quarter-size units
+constexpr int64_t kBrickBytes = 4096;     // names, boxes and table of a brick file
 constexpr int64_t kBlockBytes = 1 << 20;  // a brick's checksummed block, with an entry of 32 bytes
 
 int64_t AxisTiles(int64_t n, const Tiling& tiling, size_t axis) {

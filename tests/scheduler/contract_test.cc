@@ -42,7 +42,8 @@ TEST(ContractTest, WhatIsWrongIsNamed) {
   ExpectWords(mistake(R"({"channels": {"in": 0}})"), {"channels.in", "'0'"});
   ExpectWords(mistake(R"({"channels": {"order": "grb"}})"), {"grb", "rgb, bgr"});
   ExpectWords(mistake(R"({"transfer": "log"})"), {"transfer", "not supported yet"});
-  ExpectWords(mistake(R"({"multiple": 1000000000000})"), {"model.multiple", "1000000000000", "limit"});
+  ExpectWords(mistake(R"({"multiple": 1000000000000})"),
+              {"model.multiple", "1000000000000", "limit"});
   ExpectWords(mistake("[1]"), {"no JSON object"});
   ExpectWords(mistake("{"), {"no JSON object"});
 }

@@ -10,7 +10,8 @@ namespace tilery {
 
 inline void ExpectWords(const std::string& message, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    EXPECT_NE(message.find(word), std::string::npos) << "'" << word << "' is missing in: " << message;
+    EXPECT_NE(message.find(word), std::string::npos)
+        << "'" << word << "' is missing in: " << message;
   }
 }
 

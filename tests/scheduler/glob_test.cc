@@ -42,8 +42,9 @@ class WalkGlobTest : public testing::Test {
   std::vector<std::string> Walk(const std::string& pattern) {
     std::vector<std::string> found;
     const std::string root = folder_.path().string() + "/";
-    WalkGlob(root + pattern, [](const std::string&) { return true; },
-             [&](const std::string& path) { found.push_back(path.substr(root.size())); });
+    WalkGlob(
+        root + pattern, [](const std::string&) { return true; },
+        [&](const std::string& path) { found.push_back(path.substr(root.size())); });
     std::sort(found.begin(), found.end());
     return found;
   }

@@ -11,8 +11,8 @@ namespace {
 
 // A .npy file of u8 with the given shape, written out by hand.
 std::string Npy(int z, int y, int x) {
-  std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (" + std::to_string(z) + ", " +
-                       std::to_string(y) + ", " + std::to_string(x) + "), }";
+  std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (" + std::to_string(z) +
+                       ", " + std::to_string(y) + ", " + std::to_string(x) + "), }";
   header += std::string(63 - (10 + header.size()) % 64, ' ') + "\n";
   std::string file = std::string("\x93NUMPY\x01\x00", 8);
   file += static_cast<char>(header.size() & 255);
@@ -31,7 +31,8 @@ class ReadHeadersTest : public testing::Test {
 
 TEST_F(ReadHeadersTest, KeepsTheOrderWithAnyNumberOfThreads) {
   std::vector<std::string> paths;
-  for (int k = 0; k < 100; ++k) paths.push_back(Make("v" + std::to_string(k) + ".npy", Npy(2, 3, k + 1)));
+  for (int k = 0; k < 100; ++k)
+    paths.push_back(Make("v" + std::to_string(k) + ".npy", Npy(2, 3, k + 1)));
   for (const int threads : {1, 7}) {
     const std::vector<InputHeader> headers = ReadHeaders(paths, {}, "npy", threads, {});
     ASSERT_EQ(headers.size(), paths.size());

@@ -21,9 +21,8 @@ class ListInputsTest : public testing::Test {
     job_.execution.work = root + "work";
     job_.input.paths.clear();
     for (const std::string& pattern : patterns) job_.input.paths.push_back(root + pattern);
-    Names found = ListInputs(job_, [&](const std::string& path) {
-      return path.find("made_") != std::string::npos;
-    });
+    Names found = ListInputs(
+        job_, [&](const std::string& path) { return path.find("made_") != std::string::npos; });
     for (std::string& path : found) path = path.substr(root.size());
     return found;
   }
@@ -36,7 +35,8 @@ class ListInputsTest : public testing::Test {
 };
 
 TEST_F(ListInputsTest, AFolderIsReadFlatAndOnlyForKnownFormats) {
-  for (const char* name : {"in/b.png", "in/a.TIF", "in/notes.txt", "in/sub/c.png", "in/v.nii.gz"}) Make(name);
+  for (const char* name : {"in/b.png", "in/a.TIF", "in/notes.txt", "in/sub/c.png", "in/v.nii.gz"})
+    Make(name);
   EXPECT_EQ(List({"in"}), (Names{"in/a.TIF", "in/b.png", "in/v.nii.gz"}));
   EXPECT_EQ(List({"in/"}), (Names{"in/a.TIF", "in/b.png", "in/v.nii.gz"}));
 }
@@ -53,8 +53,9 @@ TEST_F(ListInputsTest, EachPathIsListedOnceInByteOrder) {
 }
 
 TEST_F(ListInputsTest, HiddenFilesWorkFoldersAndOutputsAreNoInputs) {
-  for (const char* name : {"a.png", "._a.png", ".DS_Store", "Thumbs.db", "work/b.png", ".tilery/job/c.png",
-                           "s/.tilery/d.png", "made_e.png", ".tilery-1.part"}) {
+  for (const char* name :
+       {"a.png", "._a.png", ".DS_Store", "Thumbs.db", "work/b.png", ".tilery/job/c.png",
+        "s/.tilery/d.png", "made_e.png", ".tilery-1.part"}) {
     Make(name);
   }
   EXPECT_EQ(List({"**/*"}), (Names{"a.png"}));
@@ -68,8 +69,8 @@ TEST_F(ListInputsTest, AFileThatIsNamedIsTakenEvenIfItIsAnOutput) {
 }
 
 TEST_F(ListInputsTest, OddNamesAreOnlyNames) {
-  const Names names = {"-dash.png", "[x].png", "a b.png", "per%20cent.png", "quote'\".png", "{brace}.png",
-                       "\xC3\xBC.png", "\xFF.png"};
+  const Names names = {"-dash.png",    "[x].png",     "a b.png",      "per%20cent.png",
+                       "quote'\".png", "{brace}.png", "\xC3\xBC.png", "\xFF.png"};
   for (const std::string& name : names) Make("in/" + name);
   Names want;
   for (const std::string& name : names) want.push_back("in/" + name);

@@ -18,7 +18,9 @@ class ItemRulesTest : public testing::Test {
   ItemRules Decide(const Header& header, const std::string& format) {
     return DecideItem(job_, contract_, tiling_, header.dims, header, format);
   }
-  PostOp Step(PostOp::Kind kind, std::vector<double> values = {}) { return {kind, std::move(values)}; }
+  PostOp Step(PostOp::Kind kind, std::vector<double> values = {}) {
+    return {kind, std::move(values)};
+  }
 
   Job job_ = JobOf();
   Contract contract_ = ContractOf(3, 3);
@@ -59,13 +61,15 @@ TEST_F(ItemRulesTest, GrayIsReplicatedIntoAColourModelAndComesBackAsTheMean) {
 
 TEST_F(ItemRulesTest, ColoursIntoAGrayModelAreRefusedWithBothCounts) {
   contract_ = ContractOf(1, 1);
-  ExpectWords(Decide(HeaderOf("png", kPicture, 3), "png").refused, {"3 channel", "takes 1", "gray"});
+  ExpectWords(Decide(HeaderOf("png", kPicture, 3), "png").refused,
+              {"3 channel", "takes 1", "gray"});
   contract_ = ContractOf(4, 4);
   ExpectWords(Decide(HeaderOf("npy", kVolume, 2), "npy").refused, {"2 channel", "takes 4"});
 }
 
 TEST_F(ItemRulesTest, AlphaRunsThroughAPictureModelAsAGrayPicture) {
-  const ItemRules rules = Decide(HeaderOf("png", kPicture, 4, DType::kU8, AlphaKind::kStraight), "png");
+  const ItemRules rules =
+      Decide(HeaderOf("png", kPicture, 4, DType::kU8, AlphaKind::kStraight), "png");
   ASSERT_EQ(rules.refused, "");
   const Transfer& t = rules.params.transfer;
   ASSERT_EQ(t.passes.size(), 2u);
@@ -104,7 +108,8 @@ TEST_F(ItemRulesTest, AlphaCanBeResizedCopiedOrDropped) {
 TEST_F(ItemRulesTest, LabelsDropAlphaAndTakeTheSmallestType) {
   contract_ = ContractOf(3, 300);
   job_.outputs[0].post = {Step(PostOp::Kind::kArgmax)};
-  const ItemRules rules = Decide(HeaderOf("png", kPicture, 4, DType::kU8, AlphaKind::kStraight), "png");
+  const ItemRules rules =
+      Decide(HeaderOf("png", kPicture, 4, DType::kU8, AlphaKind::kStraight), "png");
   ASSERT_EQ(rules.refused, "");
   EXPECT_TRUE(rules.params.transfer.labels);
   EXPECT_EQ(rules.params.transfer.out_channels, 1);
@@ -138,7 +143,8 @@ TEST_F(ItemRulesTest, ProbabilitiesAreFloatsWhereTheFormatHoldsThem) {
   contract_ = ContractOf(1, 1);
   job_.outputs[0].post = {Step(PostOp::Kind::kSigmoid)};
   EXPECT_EQ(Decide(HeaderOf("png", kPicture, 1), "tiff").params.output.dtype, DType::kF32);
-  EXPECT_EQ(Decide(HeaderOf("png", kPicture, 1, DType::kU16), "png").params.output.dtype, DType::kU16);
+  EXPECT_EQ(Decide(HeaderOf("png", kPicture, 1, DType::kU16), "png").params.output.dtype,
+            DType::kU16);
 }
 
 TEST_F(ItemRulesTest, FloatsGoInAsTheyAreUnlessNormalized) {
@@ -184,7 +190,8 @@ TEST_F(ItemRulesTest, WhatTheFormatCannotHoldIsRefusedUnlessLossesAreAllowed) {
 
 TEST_F(ItemRulesTest, FourChannelsIntoAModelOfFourAreData) {
   contract_ = ContractOf(4, 4);
-  const ItemRules rules = Decide(HeaderOf("png", kPicture, 4, DType::kU8, AlphaKind::kStraight), "png");
+  const ItemRules rules =
+      Decide(HeaderOf("png", kPicture, 4, DType::kU8, AlphaKind::kStraight), "png");
   ASSERT_EQ(rules.refused, "");
   EXPECT_EQ(rules.params.transfer.passes.size(), 1u);
   EXPECT_EQ(rules.params.transfer.passes[0].in, (Ints{0, 1, 2, 3}));

@@ -40,7 +40,8 @@ TEST(JobKeysTest, EveryKeyAndFlagIsThereOnce) {
 TEST(JobKeysTest, NoKeyIsAMapOfAnother) {
   for (const JobKey& a : JobKeys()) {
     for (const JobKey& b : JobKeys()) {
-      EXPECT_FALSE(std::string(b.key).starts_with(std::string(a.key) + ".")) << a.key << " " << b.key;
+      EXPECT_FALSE(std::string(b.key).starts_with(std::string(a.key) + "."))
+          << a.key << " " << b.key;
     }
   }
 }
@@ -57,7 +58,8 @@ TEST(JobKeysTest, ShortFlagsStandForTheirKeys) {
   EXPECT_EQ(ResolveFlag("work"), "execution.work");
   EXPECT_EQ(ResolveFlag("numerics"), "execution.numerics");
   EXPECT_EQ(ResolveFlag("tiling.pad"), "tiling.pad");
-  ExpectWords(ErrorOf(Fault::kUsage, [] { ResolveFlag("tiling.tyle"); }), {"tiling.tyle", "tiling.tile"});
+  ExpectWords(ErrorOf(Fault::kUsage, [] { ResolveFlag("tiling.tyle"); }),
+              {"tiling.tyle", "tiling.tile"});
 }
 
 TEST(JobKeysTest, TheHelpNamesEveryKey) {

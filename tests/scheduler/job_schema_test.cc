@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "scheduler/job.h"
 #include "scheduler/job_keys.h"
 #include "tests/io/temp_folder.h"
 
@@ -34,6 +35,16 @@ TEST(JobSchemaTest, TheSchemaNamesEveryKeyThatIsSupported) {
     pointer += "/properties/" + rest;
     EXPECT_EQ(schema.contains(nlohmann::json::json_pointer(pointer)), !IsLater(key)) << key.key;
   }
+}
+
+TEST(ExampleJobsTest, EveryExampleIsASoundJob) {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SourceDir() / "configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++examples;
+    EXPECT_NO_THROW(LoadJob(entry.path(), {})) << entry.path();
+  }
+  EXPECT_GE(examples, 3);
 }
 
 }  // namespace

@@ -23,9 +23,8 @@ class JobTest : public testing::Test {
   }
   // The message of a job that has one more line than a sound one.
   std::string Mistake(const std::string& lines, const Flags& flags = {}) {
-    return ErrorOf(Fault::kUsage, [&] {
-      Load("input: {path: a.png}\noutput: {path: b.png}\n" + lines, flags);
-    });
+    return ErrorOf(Fault::kUsage,
+                   [&] { Load("input: {path: a.png}\noutput: {path: b.png}\n" + lines, flags); });
   }
   std::string At(const std::string& name) const { return (folder_.path() / name).string(); }
 
@@ -77,11 +76,20 @@ TEST_F(JobTest, JsonIsAJobFileToo) {
   EXPECT_FALSE(job.execution.workers.has_value());
 }
 
-TEST_F(JobTest, FlagsBeatTheFileAndCountFromTheCurrentFolder) {
+TEST_F(JobTest, JsonWithTabsAndEscapedPairsIsReadToo) {
   const Job job = Load(
-      "model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: b.png}\ntiling: {tile: 64}\n",
-      {{"tile", {"128"}}, {"input", {"x.png", "y.png"}}, {"tiling.overlap", {"8,16"}},
-       {"output.post", {"sigmoid", "threshold: 0.5"}}});
+      "{\"model\": {\"path\": \"m.pt\"},\n\t\"input\": {\"path\": \"\\ud83d\\ude00.png\"},\n"
+      "\t\"output\": {\"path\": \"b.png\"}}");
+  EXPECT_EQ(job.input.paths[0], At("\xF0\x9F\x98\x80.png"));
+}
+
+TEST_F(JobTest, FlagsBeatTheFileAndCountFromTheCurrentFolder) {
+  const Job job =
+      Load("model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: b.png}\ntiling: {tile: 64}\n",
+           {{"tile", {"128"}},
+            {"input", {"x.png", "y.png"}},
+            {"tiling.overlap", {"8,16"}},
+            {"output.post", {"sigmoid", "threshold: 0.5"}}});
   EXPECT_EQ(job.tiling.tile.values, std::vector<double>{128});
   EXPECT_EQ(job.tiling.overlap.values, (std::vector<double>{8, 16}));
   EXPECT_EQ(job.model.path, At("m.pt"));
@@ -100,8 +108,10 @@ TEST_F(JobTest, FlagsAloneMakeAJob) {
 TEST_F(JobTest, TheDefaultWorkFolderLiesBesideTheOutput) {
   const std::string rest = "model: {path: m.pt}\ninput: {path: a.png}\n";
   EXPECT_EQ(Load(rest + "output: {path: out/b.png}").execution.work, At("out/.tilery/job"));
-  EXPECT_EQ(Load(rest + "output: {path: 'out/{reldir}/{stem}.png'}").execution.work, At("out/.tilery/job"));
-  EXPECT_EQ(Load(rest + "output: {path: 'out/x_{stem}.png'}").execution.work, At("out/.tilery/job"));
+  EXPECT_EQ(Load(rest + "output: {path: 'out/{reldir}/{stem}.png'}").execution.work,
+            At("out/.tilery/job"));
+  EXPECT_EQ(Load(rest + "output: {path: 'out/x_{stem}.png'}").execution.work,
+            At("out/.tilery/job"));
   EXPECT_EQ(Load(rest + "output: {path: out/}").execution.work, At("out/.tilery/job"));
   const Job named = Load(rest + "output: {path: out/}\nexecution: {work: w/}");
   EXPECT_EQ(named.execution.work, At("w"));
@@ -132,7 +142,8 @@ TEST_F(JobTest, HomeAndVariablesExpandInPaths) {
 TEST_F(JobTest, AWrongKeyIsRefusedWithTheNearestAndItsLine) {
   ExpectWords(Mistake("model:\n  path: m.pt\n  precison: fp16\n"),
               {"job.yaml:5", "model.precison", "model.precision"});
-  ExpectWords(Mistake("model: {path: m.pt}\ntilling: {tile: 64}\n"), {"job.yaml:4", "tilling", "tiling"});
+  ExpectWords(Mistake("model: {path: m.pt}\ntilling: {tile: 64}\n"),
+              {"job.yaml:4", "tilling", "tiling"});
   ExpectWords(Mistake("model: {path: m.pt}\nwindow: hann\n"), {"window", "tiling.window"});
 }
 
@@ -147,45 +158,56 @@ TEST_F(JobTest, AWrongValueIsRefusedWithAllThatAreAllowed) {
   ExpectWords(Mistake(model + "tiling: {overlap: -1}\n"), {"tiling.overlap", "-1", "at least 0"});
   ExpectWords(Mistake(model + "tiling: {overlap: 100%}\n"), {"tiling.overlap", "100%"});
   ExpectWords(Mistake(model + "execution: {workers: 0}\n"), {"execution.workers", "'0'", "auto"});
-  ExpectWords(Mistake(model + "execution: {unit_memory: 12 parsecs}\n"), {"unit_memory", "parsecs", "GiB"});
+  ExpectWords(Mistake(model + "execution: {unit_memory: 12 parsecs}\n"),
+              {"unit_memory", "parsecs", "GiB"});
   ExpectWords(Mistake(model + "execution: {failures: {max: 101%}}\n"), {"failures.max", "101%"});
   ExpectWords(Mistake("model: {path: m.pt, dims: 4}\n"), {"model.dims", "4", "2, 3"});
   ExpectWords(Mistake("model: {path: m.pt, scale: 0}\n"), {"model.scale", "'0'", "p/q"});
-  ExpectWords(Mistake("model: {path: m.pt, range: [1, 0]}\n"), {"model.range", "[1, 0]", "low < high"});
+  ExpectWords(Mistake("model: {path: m.pt, range: [1, 0]}\n"),
+              {"model.range", "[1, 0]", "low < high"});
   ExpectWords(Mistake("model: {path: m.pt, std: [1, 0, 1]}\n"), {"model.std", "above 0"});
 }
 
 TEST_F(JobTest, AnOverlapThatIsNoSmallerThanTheTileIsRefusedWithBothNumbers) {
   const std::string model = "model: {path: m.pt}\n";
-  ExpectWords(Mistake(model + "tiling: {tile: 64, overlap: 64}\n"), {"job.yaml:4", "tiling.overlap", "64"});
+  ExpectWords(Mistake(model + "tiling: {tile: 64, overlap: 64}\n"),
+              {"job.yaml:4", "tiling.overlap", "64"});
   ExpectWords(Mistake(model + "tiling: {tile: 64, overlap: 80}\n"), {"64", "80"});
   ExpectWords(Mistake(model + "tiling: {tile: [1, 64, 64], overlap: 32}\n"), {"32", "tile of 1"});
-  ExpectWords(Mistake(model + "tiling: {tile: 64, overlap: 16, trim: 9}\n"), {"tiling.trim", "9", "16"});
+  ExpectWords(Mistake(model + "tiling: {tile: 64, overlap: 16, trim: 9}\n"),
+              {"tiling.trim", "9", "16"});
 }
 
 TEST_F(JobTest, WhatIsNotBuiltIsRefusedByName) {
   const std::string model = "model: {path: m.pt}\n";
   ExpectWords(Mistake("model: {path: m.pt, precision: fp16}\n"), {"fp16", "not supported yet"});
   ExpectWords(Mistake(model + "tiling: {skip: constant}\n"), {"constant", "not supported yet"});
-  ExpectWords(Mistake("model: {path: m.pt, transfer: log}\n"), {"model.transfer", "not supported yet"});
+  ExpectWords(Mistake("model: {path: m.pt, transfer: log}\n"),
+              {"model.transfer", "not supported yet"});
   ExpectWords(Mistake("task: compress\n" + model), {"compress", "not supported yet"});
   ExpectWords(Mistake("stages: [a, b]\n" + model), {"stages", "not supported yet"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load("outputs: [{path: a.png}, {path: b.png}]\n"); }),
               {"2 outputs", "not supported yet"});
-  ExpectWords(ErrorOf(Fault::kUsage, [] { LoadJob("", {{"input.roi", {"1"}}}); }),
+  ExpectWords(ErrorOf(Fault::kUsage,
+                      [] {
+                        LoadJob("", {{"input.roi", {"1"}}});
+                      }),
               {"input.roi", "not supported yet"});
 }
 
 TEST_F(JobTest, AListWithOneOutputIsAnOutput) {
-  const Job job = Load("model: {path: m.pt}\ninput: {path: a.png}\noutputs: [{path: b.png, name: sharp}]\n");
+  const Job job =
+      Load("model: {path: m.pt}\ninput: {path: a.png}\noutputs: [{path: b.png, name: sharp}]\n");
   EXPECT_EQ(job.outputs[0].path, At("b.png"));
   EXPECT_EQ(job.outputs[0].name, "sharp");
-  ExpectWords(Mistake("model: {path: m.pt}\noutputs: [{path: b.png}]\n"), {"output.path", "outputs"});
+  ExpectWords(Mistake("model: {path: m.pt}\noutputs: [{path: b.png}]\n"),
+              {"output.path", "outputs"});
 }
 
 TEST_F(JobTest, KeysGivenTwiceAreRefused) {
   ExpectWords(Mistake("model: {path: m.pt, path: n.pt}\n"), {"path", "twice"});
-  ExpectWords(Mistake("model: {path: m.pt}\ntiling: {tile: 1}\ntiling: {tile: 2}\n"), {"tiling", "twice", ":4"});
+  ExpectWords(Mistake("model: {path: m.pt}\ntiling: {tile: 1}\ntiling: {tile: 2}\n"),
+              {"tiling", "twice", ":4"});
 }
 
 TEST_F(JobTest, OutputsAreCheckedBeforeAnyInputIsRead) {
@@ -200,13 +222,15 @@ TEST_F(JobTest, OutputsAreCheckedBeforeAnyInputIsRead) {
   ExpectWords(mistake("x/{stem.png"), {"{ without }"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load(rest + "output: {path: b.png, dtype: f32}\n"); }),
               {"output.dtype", "f32", "b.png"});
-  EXPECT_EQ(Load(rest + "output: {path: '{{x}}_{stem}.png'}\n").outputs[0].path, At("{{x}}_{stem}.png"));
+  EXPECT_EQ(Load(rest + "output: {path: '{{x}}_{stem}.png'}\n").outputs[0].path,
+            At("{{x}}_{stem}.png"));
 }
 
 TEST_F(JobTest, StepsAfterTheModelMustMakeSense) {
   const auto mistake = [&](const std::string& post) {
     return ErrorOf(Fault::kUsage, [&] {
-      Load("model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: b.png, post: " + post + "}\n");
+      Load("model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: b.png, post: " + post +
+           "}\n");
     });
   };
   ExpectWords(mistake("[argmx]"), {"argmx", "argmax"});
@@ -225,7 +249,11 @@ TEST_F(JobTest, DevicesThatAreNotThereAreRefused) {
 TEST_F(JobTest, AMissingPartIsNamedWithItsFlag) {
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load("input: {path: a.png}\n"); }),
               {"job.yaml", "model.path", "--model"});
-  ExpectWords(ErrorOf(Fault::kUsage, [] { LoadJob("", {{"model", {"m.pt"}}}); }), {"input.path", "--input"});
+  ExpectWords(ErrorOf(Fault::kUsage,
+                      [] {
+                        LoadJob("", {{"model", {"m.pt"}}});
+                      }),
+              {"input.path", "--input"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load(""); }), {"model.path"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { LoadJob(folder_ / "gone.yaml", {}); }), {"gone.yaml"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load("model: [1, 2"); }), {"job.yaml:1", "YAML"});
@@ -241,7 +269,8 @@ TEST_F(JobTest, WrongFlagsNameTheNearest) {
 
 TEST_F(JobTest, RawFilesNeedTypeAndShape) {
   const Job job = Load(
-      "model: {path: m.pt}\ninput: {path: v.raw, dtype: u16, shape: [4, 5, 6], byte_order: big, offset: 1KiB}\n"
+      "model: {path: m.pt}\ninput: {path: v.raw, dtype: u16, shape: [4, 5, 6], byte_order: big, "
+      "offset: 1KiB}\n"
       "output: {path: o.npy}\n");
   ASSERT_TRUE(job.input.raw.has_value());
   EXPECT_EQ(job.input.raw->shape, (Index{4, 5, 6}));

@@ -81,7 +81,8 @@ TEST_F(KeysTest, SmallPicturesKeepTheirKeysWhenTheJobGrows) {
   inputs_ = {InputOf("/in/a.png", HeaderOf("png", {1, 90, 90}, 3))};
   const std::string key = Key();
   for (int k = 0; k < 50; ++k) {
-    inputs_.push_back(InputOf("/in/b" + std::to_string(k) + ".png", HeaderOf("png", {1, 4000, 4000}, 3)));
+    inputs_.push_back(
+        InputOf("/in/b" + std::to_string(k) + ".png", HeaderOf("png", {1, 4000, 4000}, 3)));
   }
   const std::vector<std::string> keys = Keys();
   EXPECT_EQ(keys[0], key);

@@ -37,9 +37,10 @@ class ModelFileTest : public testing::Test {
 };
 
 TEST_F(ModelFileTest, ATorchScriptFileTellsItsContract) {
-  const ModelFile model = Read({{"net/data.pkl", "x"},
-                                {"net/code/__torch__.py", "y"},
-                                {"net/extra/tilery.json", R"({"scale": 2, "channels": {"in": 3}})"}});
+  const ModelFile model =
+      Read({{"net/data.pkl", "x"},
+            {"net/code/__torch__.py", "y"},
+            {"net/extra/tilery.json", R"({"scale": 2, "channels": {"in": 3}})"}});
   EXPECT_EQ(model.kind, "torchscript");
   EXPECT_EQ(model.hash, HashFile(folder_ / "m.pt"));
   EXPECT_EQ(model.contract.channels_in, 3);
@@ -61,8 +62,10 @@ TEST_F(ModelFileTest, AWrongContractNamesFileKeyAndValue) {
 TEST_F(ModelFileTest, WhatIsNoModelIsRefusedByName) {
   MakeFile(folder_ / "a.png", "no zip at all");
   MakeFile(folder_ / "empty.pt", "");
-  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "gone.pt"); }), {"gone.pt", "no such file"});
-  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "a.png"); }), {"a.png", "no model"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "gone.pt"); }),
+              {"gone.pt", "no such file"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "a.png"); }),
+              {"a.png", "no model"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "empty.pt"); }), {"empty.pt"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_.path()); }), {"must be a file"});
   ExpectWords(Mistake({{"net/data.pkl", "x"}, {"net/version", "3"}}), {"state dict", "torch.jit"});
@@ -74,7 +77,8 @@ TEST_F(ModelFileTest, WhatIsNoModelIsRefusedByName) {
 TEST_F(ModelFileTest, ACutFileIsRefused) {
   Read({{"net/data.pkl", std::string(5000, 'x')}, {"net/code/a.py", "y"}});
   std::filesystem::resize_file(folder_ / "m.pt", std::filesystem::file_size(folder_ / "m.pt") / 2);
-  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "m.pt"); }), {"m.pt", "cut off"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "m.pt"); }),
+              {"m.pt", "cut off"});
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace tilery {
 namespace {
 
 TEST(ExpandOutputTest, EveryFieldIsFilled) {
-  EXPECT_EQ(ExpandOutput("/o/{reldir}/{stem}_x2.png", "/in/a/b/im.jpg", "/in", 3, ""), "/o/a/b/im_x2.png");
+  EXPECT_EQ(ExpandOutput("/o/{reldir}/{stem}_x2.png", "/in/a/b/im.jpg", "/in", 3, ""),
+            "/o/a/b/im_x2.png");
   EXPECT_EQ(ExpandOutput("/o/{index}_{name}.png", "/in/im.jpg", "/in", 3, ""), "/o/3_im.jpg.png");
   EXPECT_EQ(ExpandOutput("/o/{stem}{ext}", "/in/im.jpg", "/in", 0, ""), "/o/im.jpg");
   EXPECT_EQ(ExpandOutput("/o/{stem}{ext}", "/in/im.jpg", "/in", 0, ".tif"), "/o/im.tif");
@@ -52,7 +53,8 @@ TEST(ExpandOutputsTest, ReldirCountsFromTheFixedPartOfTheGlob) {
   MakeFile(folder / "photos/sub/a.png", "x");
   Job job = JobOf("/o/{reldir}/{stem}.png");
   job.input.paths = {root + "/photos/**/*.png"};
-  EXPECT_EQ(ExpandOutputs(job, {root + "/photos/sub/a.png"}), std::vector<std::string>{"/o/sub/a.png"});
+  EXPECT_EQ(ExpandOutputs(job, {root + "/photos/sub/a.png"}),
+            std::vector<std::string>{"/o/sub/a.png"});
   job.input.paths = {root + "/photos/sub/a.png"};
   EXPECT_EQ(ExpandOutputs(job, {root + "/photos/sub/a.png"}), std::vector<std::string>{"/o/a.png"});
 }

@@ -38,7 +38,9 @@ inline Job JobOf(const std::string& output = "/o/{stem}.png") {
   return job;
 }
 
-inline Extent Voxels(std::vector<double> values) { return {Extent::Kind::kVoxels, std::move(values)}; }
+inline Extent Voxels(std::vector<double> values) {
+  return {Extent::Kind::kVoxels, std::move(values)};
+}
 
 inline Contract ContractOf(int32_t in, int32_t out, Rational scale = {}) {
   Contract contract;

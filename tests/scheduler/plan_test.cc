@@ -27,9 +27,9 @@ TEST(PlanTest, UnitsAreNumberedStageInferAssemble) {
   const Plan plan = SmallPlan();
   EXPECT_EQ(plan.units, 1 + 0 + 5 + 3);
   const std::vector<UnitRef> want = {
-      {0, UnitKind::kInfer, 0}, {2, UnitKind::kStage, 0},    {2, UnitKind::kInfer, 0},
-      {2, UnitKind::kInfer, 1}, {2, UnitKind::kInfer, 2},    {2, UnitKind::kAssemble, 0},
-      {3, UnitKind::kInfer, 0}, {3, UnitKind::kInfer, 1},    {3, UnitKind::kAssemble, 0}};
+      {0, UnitKind::kInfer, 0}, {2, UnitKind::kStage, 0}, {2, UnitKind::kInfer, 0},
+      {2, UnitKind::kInfer, 1}, {2, UnitKind::kInfer, 2}, {2, UnitKind::kAssemble, 0},
+      {3, UnitKind::kInfer, 0}, {3, UnitKind::kInfer, 1}, {3, UnitKind::kAssemble, 0}};
   for (int64_t unit = 0; unit < plan.units; ++unit) {
     const UnitRef ref = plan.Find(unit);
     EXPECT_EQ(ref.item, want[static_cast<size_t>(unit)].item) << unit;

@@ -29,7 +29,8 @@ TEST_F(PlannerTest, AVolumesPlanTellsWhatItCosts) {
   contract_ = ContractOf(1, 1);
   job_.tiling.tile = Voxels({128});
   job_.tiling.overlap = Voxels({32});
-  const Resolved plan = Make({InputOf("/v.npy", HeaderOf("npy", {512, 2048, 2048}, 1))}, {"/o.npy"});
+  const Resolved plan =
+      Make({InputOf("/v.npy", HeaderOf("npy", {512, 2048, 2048}, 1))}, {"/o.npy"});
   EXPECT_EQ(plan.dims, 3);
   EXPECT_EQ(plan.plan.tiles, 5 * 21 * 21);
   EXPECT_EQ(plan.tile, (std::vector<int64_t>{128, 128, 128}));
@@ -68,7 +69,9 @@ TEST_F(PlannerTest, AModelOfTwoDimensionsTakesAVolumeSliceBySlice) {
 
 TEST_F(PlannerTest, TwoInputsForOneOutputAreRefusedWithAllThreeNames) {
   ExpectWords(ErrorOf(Fault::kUsage,
-                      [&] { Make({Png("/d/a.png"), Png("/d/a.tif")}, {"/o/a.png", "/o/a.png"}); }),
+                      [&] {
+                        Make({Png("/d/a.png"), Png("/d/a.tif")}, {"/o/a.png", "/o/a.png"});
+                      }),
               {"/d/a.png", "/d/a.tif", "/o/a.png"});
 }
 
@@ -77,7 +80,10 @@ TEST_F(PlannerTest, NamesThatDifferInCaseOnlyAreDifferentOutputs) {
 }
 
 TEST_F(PlannerTest, AnOutputThatIsAnInputIsRefused) {
-  ExpectWords(ErrorOf(Fault::kUsage, [&] { Make({Png("/d/a.png"), Png("/d/b.png")}, {"/d/b.png", "/o/b.png"}); }),
+  ExpectWords(ErrorOf(Fault::kUsage,
+                      [&] {
+                        Make({Png("/d/a.png"), Png("/d/b.png")}, {"/d/b.png", "/o/b.png"});
+                      }),
               {"/d/b.png", "/d/a.png", "input"});
 }
 
