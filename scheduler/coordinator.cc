@@ -135,7 +135,7 @@ struct Coordinator::Impl {
         Bury(*s, s->hung);
       } else if (s->killed_at < 0 && s->peer != 0 &&
                  (queue.HeldBy(s->index) > 0 || s->phase != "run") &&
-                 now - s->changed_at > SessionTable::HungLimit(*s)) {
+                 now - s->changed_at > SessionTable::HungLimit(*s, options.hung_s)) {
         s->hung = "no sign of progress for " +
                   std::to_string(static_cast<int>(now - s->changed_at)) + " s in phase '" +
                   Printable(s->phase, 40) + "'";

@@ -29,15 +29,17 @@ std::vector<LeaseAnswer> GrantLeases(
     const bool linked = s->alive && s->peer != 0 && s->killed_at < 0;
     if (linked && (Wants(*s) || s->asked)) answers.push_back({s.get()});
   }
-  std::vector<bool> dry(answers.size());  // wanted more than there is
+  std::vector<bool> over(answers.size()),
+      dry(answers.size());  // dry: wanted more model runs than there are
   for (bool any = true; any;) {
     any = false;
     for (size_t i = 0; i < answers.size(); ++i) {
       Session& s = *answers[i].session;
-      if (dry[i] || !Wants(s)) continue;
+      if (over[i] || !Wants(s)) continue;
       const auto grant = queue.Lease(s.index, s.tiles_wanted > 0, s.units_wanted > 0, now);
       if (!grant) {
-        dry[i] = true;
+        over[i] = true;
+        dry[i] = s.tiles_wanted > 0;
         continue;
       }
       any = true;
