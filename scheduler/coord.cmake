@@ -1,6 +1,7 @@
 # Queue, ledger, coordinator, resume: from the plan to the result.
 list(APPEND TILERY_SCHEDULER_SOURCES
   coordinator.cc
+  grants.cc
   ledger.cc
   queue.cc
   resume.cc

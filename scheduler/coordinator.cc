@@ -8,6 +8,7 @@
 
 #include "cluster/server.h"
 #include "io/error.h"
+#include "scheduler/grants.h"
 #include "scheduler/sessions.h"
 #include "scheduler/settlement.h"
 
@@ -134,7 +135,7 @@ struct Coordinator::Impl {
         Bury(*s, s->hung);
       } else if (s->killed_at < 0 && s->peer != 0 &&
                  (queue.HeldBy(s->index) > 0 || s->phase != "run") &&
-                 now - s->changed_at > SessionTable::HungLimit(*s)) {
+                 now - s->changed_at > SessionTable::HungLimit(*s, options.hung_s)) {
         s->hung = "no sign of progress for " +
                   std::to_string(static_cast<int>(now - s->changed_at)) + " s in phase '" +
                   Printable(s->phase, 40) + "'";
@@ -147,61 +148,18 @@ struct Coordinator::Impl {
 
   // ---- leases ----
 
-  // One unit per worker and round, so that a short queue is shared evenly.
-  void GrantLeases() {
+  void GiveLeases() {
     if (drain_since || end_since) return;
     const double now = Now();
-    struct Answer {
-      Session* session;
-      Json leases = Json::array();
-      bool dry = false;
-    };
-    std::vector<Answer> answers;
-    for (auto& s : sessions.all()) {
-      const bool wants = s->tiles_wanted > 0 || s->units_wanted > 0;
-      if (s->alive && s->peer != 0 && s->killed_at < 0 && (wants || s->asked))
-        answers.push_back({s.get()});
-    }
-    for (bool any = true; any;) {
-      any = false;
-      for (Answer& answer : answers) {
-        Session& s = *answer.session;
-        if (answer.dry || (s.tiles_wanted <= 0 && s.units_wanted <= 0)) continue;
-        const auto grant = queue.Lease(s.index, s.tiles_wanted > 0, s.units_wanted > 0, now);
-        if (!grant) {
-          answer.dry = true;
-          continue;
-        }
-        if (queue.HeldBy(s.index) == 1) s.changed_at = now;  // an idle worker shows no progress
-        if (grant->kind == UnitKind::kInfer) {
-          s.tiles_wanted -=
-              std::max<int64_t>(1, builder.TilesOf({grant->item, grant->kind, grant->block}));
-        } else {
-          --s.units_wanted;
-        }
-        any = true;
-        try {
-          answer.leases.push_back({{"lease", grant->lease},
-                                   {"unit", grant->unit},
-                                   {"attempt", grant->lease},
-                                   {"work", ToJson(builder.Build(*grant))}});
-        } catch (const Error& error) {
-          // A list of bricks that can't be written, for one.
-          Later([this, item = grant->item, why = std::string(error.what())] {
-            settlement.FailItem(item, "plan", why);
-          });
-        }
-      }
-    }
-    const bool none_left = queue.counts().waiting == 0;
-    for (Answer& answer : answers) {
-      Session& s = *answer.session;
-      if (answer.leases.empty() && !s.asked) continue;
+    auto answers =
+        GrantLeases(sessions, queue, builder, now, [this](int64_t item, std::string why) {
+          Later([this, item, why] { settlement.FailItem(item, "plan", why); });
+        });
+    for (LeaseAnswer& answer : answers) {
       if (!first_lease && !answer.leases.empty()) first_lease = now;
-      server.Send(s.peer, {{"type", "leases"},
-                           {"leases", std::move(answer.leases)},
-                           {"more", !answer.dry && !none_left}});
-      s.asked = false;
+      server.Send(
+          answer.session->peer,
+          {{"type", "leases"}, {"leases", std::move(answer.leases)}, {"more", answer.more}});
     }
   }
 
@@ -241,7 +199,7 @@ struct Coordinator::Impl {
         TooManyFailures();
         if (!CommitOrDrain()) break;
       }
-      GrantLeases();
+      GiveLeases();
       if (progress && now >= next_progress) {
         next_progress = now + kProgress;
         progress(MakeProgress(drain_since ? "draining" : "running"));

@@ -26,6 +26,8 @@ struct Resume {
 
 struct RunOptions {
   double lease_s = 15;
+  double hung_s = 120;   // a busy worker may show the same (phase, batches) for so long, or for
+                         // 20 times its slowest batch
   int max_attempts = 3;  // of a unit, over all workers; a unit that kills two workers is set aside
   int64_t scratch_limit = -1;  // bytes; -1: free space of the scratch folder minus 5 %
   double max_failures = 1.0;   // share of the items; beyond it the run stops as "failed"

@@ -70,14 +70,23 @@ struct Look {
 Found LookAt(const Plan& plan, const Item& item, const std::optional<OutputRecord>& record,
              std::optional<FileStamp>& stamp) {
   const std::string& path = item.output;
-  stamp = StampOf(path);
+  try {
+    stamp = StampOf(path);
+  } catch (const Error&) {
+    return Found::kNothing;  // what keeps us from looking keeps the unit from writing, which says
+                             // so
+  }
   if (!stamp) return Found::kNothing;
   if (!record) return Found::kStranger;
   if (!record->published) return Found::kNothing;
   const Published& known = record->file;
   if (*stamp == known.stamp) return Found::kSame;
   if (stamp->size < known.size) return Found::kNothing;
-  if (stamp->size == known.size && HashFile(path) == known.hash) return Found::kTouched;
+  try {
+    if (stamp->size == known.size && HashFile(path) == known.hash) return Found::kTouched;
+  } catch (const Error&) {
+    return Found::kStranger;  // a folder, or no longer readable: not as we left it
+  }
   return Decodes(path, ExpectedOutput(plan, item)) ? Found::kStranger : Found::kNothing;
 }
 

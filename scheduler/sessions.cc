@@ -6,7 +6,7 @@ namespace tilery {
 namespace {
 
 constexpr size_t kTraceKept = 20000;  // newest events per worker
-constexpr double kUsualLimit = 120, kLoadLimit = 600, kCompileLimit = 3600;
+constexpr double kLoadLimit = 600, kCompileLimit = 3600;
 
 std::string Text(const Json& json, const char* name) {
   const auto found = json.find(name);
@@ -120,10 +120,10 @@ void SessionTable::TakeProfile(Session& session, const Json& profile, double now
   }
 }
 
-double SessionTable::HungLimit(const Session& session) {
+double SessionTable::HungLimit(const Session& session, double usual) {
   if (session.phase == "load" || session.phase == "warmup") return kLoadLimit;
   if (session.phase == "compile") return kCompileLimit;
-  return std::max(kUsualLimit, 20 * session.slowest_batch_s);
+  return std::max(usual, 20 * session.slowest_batch_s);
 }
 
 WorkerReport SessionTable::Report(const Session& session, bool busy, bool whole) {

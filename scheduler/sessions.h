@@ -56,7 +56,7 @@ class SessionTable {
   static void TakeRenewal(Session& session, const Json& renewal, double now);
   // For so long its signs of life may stay the same. Loading, compiling and warming up have limits
   // of their own.
-  static double HungLimit(const Session& session);
+  static double HungLimit(const Session& session, double usual);
   // With the trace if `whole`.
   static WorkerReport Report(const Session& session, bool busy, bool whole);
 

@@ -130,7 +130,7 @@ FakeWorker::FakeWorker(uint16_t port, const std::string& token, int64_t epoch, O
       client_->Send({{"type", "renew"},
                      {"sent_us", ControlClient::NowUs()},
                      {"phase", "run"},
-                     {"batches", ++beats}});
+                     {"batches", options_.progresses ? ++beats : 0}});
     }
   });
 }

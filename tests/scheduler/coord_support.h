@@ -50,7 +50,8 @@ class FakeWorker {
     int64_t tiles_ahead = 4;
     double give_up_s = 5;
     bool renews = true;
-    Work work = {};  // unset: DoUnit
+    bool progresses = true;  // as its renewals have it
+    Work work = {};          // unset: DoUnit
   };
   FakeWorker(uint16_t port, const std::string& token, int64_t epoch, Options options);
   ~FakeWorker();

@@ -221,6 +221,32 @@ TEST_F(CoordinatorFaults, ABrokenLinkLosesNoResult) {
   CheckSums(r);
 }
 
+TEST_F(CoordinatorFaults, AWorkerWithoutProgressIsKilledAndItsUnitsGoToAnother) {
+  Plan({{1}, {1}});
+  options_.hung_s = 0.5;
+  std::vector<std::string> killed;
+  options_.kill_worker = [&](const std::string& worker) {
+    killed.push_back(worker);
+    coordinator_->WorkerDied(worker, "signal 9");  // as its supervisor would tell
+  };
+  Start();
+  std::atomic<int> taken{0};
+  const auto hung = Worker({.id = "w0",
+                            .pid = 1,
+                            .tiles_ahead = 1,
+                            .progresses = false,
+                            .work = [&](const FakeWorker::Lease&) {
+                              ++taken;
+                              return std::optional<Outcome>();
+                            }});
+  Await([&] { return taken == 1; });
+  const auto idle = Worker({.id = "w1", .pid = 2, .progresses = false});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(killed, (std::vector<std::string>{"w0"})) << "an idle worker is not hung";
+  EXPECT_EQ(r.tiles_inferred, 2);
+}
+
 TEST_F(CoordinatorFaults, AWorkerOfAnotherRunOrWithAWrongTokenIsNotWelcome) {
   Plan({{1}});
   Start();

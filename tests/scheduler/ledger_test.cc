@@ -38,7 +38,7 @@ TEST(Ledger, KeepsWhatWasCommitted) {
     header.format = "png";
     header.shape = {1, 20, 30};
     header.channels = 3;
-    ledger.RecordHeader("in", {1, 2, 3, 4}, header, "content");
+    ledger.RecordInput("in", {{1, 2, 3, 4}, {1, 5, 6, 4}, header, "content"});
     ledger.SetMeta("numerics", "n");
     ledger.Commit();
     ledger.RecordBrick({"lost", "x", 1, "h", 1});  // never committed
@@ -55,6 +55,7 @@ TEST(Ledger, KeepsWhatWasCommitted) {
   const auto input = ledger.FindInput("in");
   ASSERT_TRUE(input);
   EXPECT_EQ(input->header.format, "png");
+  EXPECT_EQ(input->stamp, (FileStamp{1, 2, 3, 4}));
   EXPECT_EQ(input->header.shape, (Index{1, 20, 30}));
   EXPECT_EQ(input->content_hash, "content");
   EXPECT_EQ(ledger.Meta("numerics"), "n");

@@ -128,6 +128,11 @@ TEST_F(ResumeTest, AnEditedOutputThatStillDecodesIsRefused) {
   EXPECT_NE(why.find("out0"), std::string::npos) << why;
 }
 
+TEST_F(ResumeTest, AFolderInTheWayIsRefused) {
+  std::filesystem::create_directory(plan_.items[0].output);
+  EXPECT_NE(ErrorOf(Fault::kUsage, [&] { Plan(); }).find("out0"), std::string::npos);
+}
+
 TEST_F(ResumeTest, AClaimedPathWithoutARecordIsOurs) {
   Plan();
   MakeFile(plan_.items[0].output, "published, but killed before the commit");
