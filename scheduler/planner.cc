@@ -163,6 +163,24 @@ std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_
   return shape.empty() ? "" : name + shape;
 }
 
+// Sizes units and refuses items whose scratch is beyond the limit. Sizes depend on the tiles of all
+// items that take part, so they are decided anew when some drop out.
+void SizeWithinScratch(const Job& job, Plan& plan) {
+  for (bool settled = false; !settled;) {
+    settled = true;
+    SizeUnits(plan, job.execution.unit_memory);
+    if (!job.execution.scratch_limit) return;
+    for (Item& item : plan.items) {
+      if (item.scratch_bytes <= *job.execution.scratch_limit) continue;
+      item.refused = Printable(item.input) + ": needs " + std::to_string(item.scratch_bytes) +
+                     " bytes of scratch, but execution.scratch_limit is " +
+                     std::to_string(*job.execution.scratch_limit) +
+                     "; raise it, or choose a smaller overlap";
+      settled = false;
+    }
+  }
+}
+
 // Bound of what one unit of the item holds in host memory: input, accumulator, result.
 int64_t UnitBytes(const Item& item, const ItemParams& params) {
   const Transfer& t = params.transfer;
@@ -231,7 +249,7 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
     item.header = inputs[k].header;
     item.refused = Judge(inputs[k], job, out.dims, contract.dims.has_value(), rules, plan, item);
   }
-  SizeUnits(plan, job.execution.unit_memory);
+  SizeWithinScratch(job, plan);
   for (size_t k = 0; k < inputs.size(); ++k) {
     Item& item = plan.items[k];
     // A refused item has no parameters; its key only tells it from others.
