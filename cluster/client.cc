@@ -47,14 +47,17 @@ Kind KindOf(const std::string& type) {
 
 struct ControlClient::Impl {
   Impl(Endpoint endpoint_in, Json hello, double give_up_s, Handlers handlers_in)
-      : endpoint(std::move(endpoint_in)), handlers(std::move(handlers_in)),
-        give_up(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_s))) {
+      : endpoint(std::move(endpoint_in)),
+        handlers(std::move(handlers_in)),
+        give_up(
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_s))) {
     hello["type"] = "hello";
     hello["protocol"] = kProtocol;
     hello_frame = EncodeFrame(hello);
     if (hello_frame.size() > kMaxHello + 4) {
-      throw Error(Fault::kInternal, "the greeting of a worker has " + std::to_string(hello_frame.size()) +
-                                        " bytes, more than the " + std::to_string(kMaxHello) + " allowed");
+      throw Error(Fault::kInternal,
+                  "the greeting of a worker has " + std::to_string(hello_frame.size()) +
+                      " bytes, more than the " + std::to_string(kMaxHello) + " allowed");
     }
     broken_since = Clock::now();
     Connect();
@@ -108,7 +111,8 @@ struct ControlClient::Impl {
 
   void DropOldProfiles() {
     const auto is_profile = [](const Out& out) { return out.kind == Kind::kProfile; };
-    if (static_cast<size_t>(std::count_if(queue.begin(), queue.end(), is_profile)) < kProfilesKept) return;
+    if (static_cast<size_t>(std::count_if(queue.begin(), queue.end(), is_profile)) < kProfilesKept)
+      return;
     queue.erase(std::find_if(queue.begin(), queue.end(), is_profile));
   }
 
@@ -116,40 +120,44 @@ struct ControlClient::Impl {
     const int64_t of = ++generation;
     greeting_until = Clock::now() + kGreetingTime;
     frames = FrameReader(kMaxFrame);
-    resolver.async_resolve(endpoint.host, std::to_string(endpoint.port),
-                           [this, of](Failure failure, tcp::resolver::results_type found) {
-      if (of != generation) return;
-      if (failure) return Broken("look up " + endpoint.host + ": " + failure.message());
-      asio::async_connect(socket, found, [this, of](Failure failure, const tcp::endpoint&) {
-        if (of != generation) return;
-        if (failure) return Broken("connect to " + Name() + ": " + failure.message());
-        Failure ignored;
-        socket.set_option(tcp::no_delay(true), ignored);
-        asio::async_write(socket, asio::buffer(hello_frame), [this, of](Failure failure, size_t) {
-          if (of == generation && failure) Broken("greet " + Name() + ": " + failure.message());
+    resolver.async_resolve(
+        endpoint.host, std::to_string(endpoint.port),
+        [this, of](Failure failure, tcp::resolver::results_type found) {
+          if (of != generation) return;
+          if (failure) return Broken("look up " + endpoint.host + ": " + failure.message());
+          asio::async_connect(socket, found, [this, of](Failure failure, const tcp::endpoint&) {
+            if (of != generation) return;
+            if (failure) return Broken("connect to " + Name() + ": " + failure.message());
+            Failure ignored;
+            socket.set_option(tcp::no_delay(true), ignored);
+            asio::async_write(socket, asio::buffer(hello_frame),
+                              [this, of](Failure failure, size_t) {
+                                if (of == generation && failure)
+                                  Broken("greet " + Name() + ": " + failure.message());
+                              });
+            Read();
+          });
         });
-        Read();
-      });
-    });
   }
 
   void Read() {
-    socket.async_read_some(asio::buffer(chunk), [this, of = generation](Failure failure, size_t count) {
-      if (of != generation) return;
-      if (failure) return Broken("read from " + Name() + ": " + failure.message());
-      try {
-        frames.Append({chunk.data(), count});
-        while (auto body = frames.Next()) {
-          Receive(DecodeBody(*body));
+    socket.async_read_some(
+        asio::buffer(chunk), [this, of = generation](Failure failure, size_t count) {
           if (of != generation) return;
-        }
-      } catch (const Error& error) {
-        return Broken(error.what());
-      } catch (const Json::exception& error) {
-        return Broken(std::string("damaged control message: ") + error.what());
-      }
-      Read();
-    });
+          if (failure) return Broken("read from " + Name() + ": " + failure.message());
+          try {
+            frames.Append({chunk.data(), count});
+            while (auto body = frames.Next()) {
+              Receive(DecodeBody(*body));
+              if (of != generation) return;
+            }
+          } catch (const Error& error) {
+            return Broken(error.what());
+          } catch (const Json::exception& error) {
+            return Broken(std::string("damaged control message: ") + error.what());
+          }
+          Read();
+        });
   }
 
   void Receive(const Json& message) {
@@ -210,14 +218,15 @@ struct ControlClient::Impl {
     });
   }
 
-  // The scheduler answers renewals in the order of all that it received, so an answer proves what was
-  // written before its renewal.
+  // The scheduler answers renewals in the order of all that it received, so an answer proves what
+  // was written before its renewal.
   void Acknowledge(int64_t sent_us) {
     while (!renewals.empty()) {
       const Renewal renewal = renewals.front();
       if (renewal.sent_us > sent_us) return;
       renewals.pop_front();
-      while (!unproven.empty() && unproven.front().number <= renewal.newest_written) unproven.pop_front();
+      while (!unproven.empty() && unproven.front().number <= renewal.newest_written)
+        unproven.pop_front();
     }
   }
 
@@ -240,7 +249,8 @@ struct ControlClient::Impl {
     flying.clear();
     newest_written = 0;
     renewals.clear();
-    std::erase_if(queue, [](const Out& out) { return out.kind == Kind::kRenew || out.kind == Kind::kWant; });
+    std::erase_if(
+        queue, [](const Out& out) { return out.kind == Kind::kRenew || out.kind == Kind::kWant; });
     if (ended || closing) return Stop();
     if (Clock::now() - broken_since >= give_up) return GiveUp(why);
     retry.expires_after(pause);
@@ -329,7 +339,8 @@ struct ControlClient::Impl {
   std::thread thread;
 };
 
-ControlClient::ControlClient(const Endpoint& endpoint, Json hello, double give_up_s, Handlers handlers)
+ControlClient::ControlClient(const Endpoint& endpoint, Json hello, double give_up_s,
+                             Handlers handlers)
     : impl_(std::make_unique<Impl>(endpoint, std::move(hello), give_up_s, std::move(handlers))) {}
 
 ControlClient::~ControlClient() = default;
@@ -337,7 +348,8 @@ ControlClient::~ControlClient() = default;
 void ControlClient::Send(Json message) { impl_->Send(std::move(message)); }
 
 int64_t ControlClient::NowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+      .count();
 }
 
 bool ControlClient::LeaseYoungerThan(double seconds) const {

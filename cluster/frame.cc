@@ -18,7 +18,8 @@ uint64_t BigEndian(std::string_view bytes) {
   throw Error(Fault::kInternal, "damaged control message: " + why);
 }
 
-// What follows one type byte: `header` bytes of length or number, then `payload` bytes, then `children` values.
+// What follows one type byte: `header` bytes of length or number, then `payload` bytes, then
+// `children` values.
 struct Extent {
   uint64_t payload = 0;
   uint64_t children = 0;
@@ -35,19 +36,43 @@ class Scanner {
     if (type <= 0x9f) return {0, static_cast<uint64_t>(type & 0x0f)};
     if (type <= 0xbf) return {static_cast<uint64_t>(type & 0x1f), 0};
     switch (type) {
-      case 0xc0: case 0xc2: case 0xc3: return {};
-      case 0xc4: case 0xd9: return {BigEndian(Take(1)), 0};
-      case 0xc5: case 0xda: return {BigEndian(Take(2)), 0};
-      case 0xc6: case 0xdb: return {BigEndian(Take(4)), 0};
-      case 0xca: case 0xce: case 0xd2: return {4, 0};
-      case 0xcb: case 0xcf: case 0xd3: return {8, 0};
-      case 0xcc: case 0xd0: return {1, 0};
-      case 0xcd: case 0xd1: return {2, 0};
-      case 0xdc: return {0, BigEndian(Take(2))};
-      case 0xdd: return {0, BigEndian(Take(4))};
-      case 0xde: return {0, 2 * BigEndian(Take(2))};
-      case 0xdf: return {0, 2 * BigEndian(Take(4))};
-      default: Refuse("type byte " + std::to_string(type) + " is not used here");
+      case 0xc0:
+      case 0xc2:
+      case 0xc3:
+        return {};
+      case 0xc4:
+      case 0xd9:
+        return {BigEndian(Take(1)), 0};
+      case 0xc5:
+      case 0xda:
+        return {BigEndian(Take(2)), 0};
+      case 0xc6:
+      case 0xdb:
+        return {BigEndian(Take(4)), 0};
+      case 0xca:
+      case 0xce:
+      case 0xd2:
+        return {4, 0};
+      case 0xcb:
+      case 0xcf:
+      case 0xd3:
+        return {8, 0};
+      case 0xcc:
+      case 0xd0:
+        return {1, 0};
+      case 0xcd:
+      case 0xd1:
+        return {2, 0};
+      case 0xdc:
+        return {0, BigEndian(Take(2))};
+      case 0xdd:
+        return {0, BigEndian(Take(4))};
+      case 0xde:
+        return {0, 2 * BigEndian(Take(2))};
+      case 0xdf:
+        return {0, 2 * BigEndian(Take(4))};
+      default:
+        Refuse("type byte " + std::to_string(type) + " is not used here");
     }
   }
 
@@ -85,7 +110,8 @@ std::optional<std::string> FrameReader::Next() {
   for (int i = 3; i >= 0; --i) length = length << 8 | static_cast<uint8_t>(buffer_[taken_ + i]);
   if (length > limit_) {
     throw Error(Fault::kInternal, "a control message of " + std::to_string(length) +
-                                      " bytes is longer than the " + std::to_string(limit_) + " allowed");
+                                      " bytes is longer than the " + std::to_string(limit_) +
+                                      " allowed");
   }
   if (buffer_.size() - taken_ - 4 < length) return std::nullopt;
   std::string body = buffer_.substr(taken_ + 4, length);

@@ -31,10 +31,10 @@ struct LocalLauncher::Impl {
     WorkerStart start;
     std::unique_ptr<Child> process;
     UniqueFd control;
-    std::string reports;               // the line begun
+    std::string reports;  // the line begun
     std::deque<Clock::time_point> restarts;
     std::optional<Clock::time_point> start_at;
-    bool gone = false;                 // for good
+    bool gone = false;  // for good
   };
 
   void Start(Supervised& s) {
@@ -54,9 +54,10 @@ struct LocalLauncher::Impl {
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return;
       s.reports.append(chunk, static_cast<size_t>(got));
-      for (size_t end; (end = s.reports.find('\n')) != std::string::npos; s.reports.erase(0, end + 1)) {
-        const Json report = Json::parse(s.reports.begin(), s.reports.begin() + static_cast<long>(end),
-                                        nullptr, false);
+      for (size_t end; (end = s.reports.find('\n')) != std::string::npos;
+           s.reports.erase(0, end + 1)) {
+        const Json report = Json::parse(s.reports.begin(),
+                                        s.reports.begin() + static_cast<long>(end), nullptr, false);
         if (!report.is_object()) continue;
         s.gone = s.gone || report.value("gone", false);
         events.push_back({s.start.worker, report.value("how", std::string()), s.gone});
@@ -72,7 +73,8 @@ struct LocalLauncher::Impl {
       s.process.reset();
       if (s.gone || stopping) return;
       const auto now = Clock::now();
-      while (!s.restarts.empty() && now - s.restarts.front() > kRestartWindow) s.restarts.pop_front();
+      while (!s.restarts.empty() && now - s.restarts.front() > kRestartWindow)
+        s.restarts.pop_front();
       s.gone = s.restarts.size() >= kRestarts;
       events.push_back({s.start.worker, "its supervisor ended by " + ended->words(), s.gone});
       if (s.gone) return;
@@ -105,7 +107,12 @@ LocalLauncher::LocalLauncher(std::filesystem::path tilery, std::vector<WorkerLau
   impl_->tilery = std::move(tilery);
   for (const WorkerLaunch& worker : workers) {
     auto s = std::make_unique<Impl::Supervised>();
-    s->start = {endpoint, token, worker.id, worker.device, worker.threads, epoch,
+    s->start = {endpoint,
+                token,
+                worker.id,
+                worker.device,
+                worker.threads,
+                epoch,
                 logs.empty() ? "" : (logs / ("worker-" + worker.id + ".log")).string()};
     impl_->Start(*s);
     impl_->all.push_back(std::move(s));

@@ -11,7 +11,8 @@
 namespace tilery {
 namespace {
 
-// Map keys of MessagePack may be any value; the parser takes strings only and says so by an exception.
+// Map keys of MessagePack may be any value; the parser takes strings only and says so by an
+// exception.
 Json Parse(const std::string& body) {
   try {
     return Json::from_msgpack(body);
@@ -28,7 +29,8 @@ std::string EncodeFrame(const Json& message) {
   const size_t length = frame.size() - 4;
   if (length > kMaxFrame) {
     throw Error(Fault::kInternal, "a control message of " + std::to_string(length) +
-                                      " bytes is longer than the " + std::to_string(kMaxFrame) + " allowed");
+                                      " bytes is longer than the " + std::to_string(kMaxFrame) +
+                                      " allowed");
   }
   for (int i = 0; i < 4; ++i) frame[i] = static_cast<char>(length >> (8 * i) & 0xff);
   return frame;

@@ -20,8 +20,8 @@ extern char** environ;
 namespace tilery {
 namespace {
 
-// All that the child needs between fork and exec, prepared before: there only async-signal-safe calls are
-// allowed, since another thread of the parent may hold any lock.
+// All that the child needs between fork and exec, prepared before: there only async-signal-safe
+// calls are allowed, since another thread of the parent may hold any lock.
 struct Prepared {
   const char* program;
   char* const* arguments;
@@ -134,9 +134,9 @@ Child::Child(const SpawnSpec& spec) {
   const UniqueFd null_fd = Above(null.get());
   const UniqueFd control_fd = spec.control_fd >= 0 ? Above(spec.control_fd) : UniqueFd();
   const UniqueFd error_fd = spec.error_fd >= 0 ? Above(spec.error_fd) : UniqueFd();
-  const Prepared prepared{spec.program.c_str(),  argument_list.data(), environment_list.data(),
-                          control_fd.get(),      error_fd.get(),       null_fd.get(),
-                          report_fd.get(),       spec.own_group,       getpid()};
+  const Prepared prepared{spec.program.c_str(), argument_list.data(), environment_list.data(),
+                          control_fd.get(),     error_fd.get(),       null_fd.get(),
+                          report_fd.get(),      spec.own_group,       getpid()};
 
   // No handler of ours may run in the child before it has reset them.
   sigset_t all, before;
@@ -183,7 +183,8 @@ std::optional<Child::Ended> Child::Poll() {
   if (got < 0) {
     ended_ = Ended{false, 127};  // somebody else reaped it
   } else {
-    ended_ = WIFSIGNALED(status) ? Ended{true, WTERMSIG(status)} : Ended{false, WEXITSTATUS(status)};
+    ended_ =
+        WIFSIGNALED(status) ? Ended{true, WTERMSIG(status)} : Ended{false, WEXITSTATUS(status)};
   }
   return ended_;
 }

@@ -36,15 +36,16 @@ void SetNonBlocking(int fd);
 
 struct SpawnSpec {
   std::filesystem::path program;
-  std::vector<std::string> arguments;  // without the program's name
+  std::vector<std::string> arguments;                            // without the program's name
   std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
   int control_fd = -1;     // becomes the child's descriptor kControlFd
   int error_fd = -1;       // becomes its standard error; -1: ours
   bool own_group = false;  // leads a process group of its own
 };
 
-// One child process. Its standard input is empty, its standard output is its standard error. It has no other
-// descriptor of ours, no blocked signal, and gets SIGKILL from the kernel when the thread that started it ends.
+// One child process. Its standard input is empty, its standard output is its standard error. It has
+// no other descriptor of ours, no blocked signal, and gets SIGKILL from the kernel when the thread
+// that started it ends.
 class Child {
  public:
   // Error(kInternal) naming program and reason if it can't be executed.
@@ -54,7 +55,7 @@ class Child {
 
   struct Ended {
     bool by_signal = false;
-    int number = 0;  // exit code or signal
+    int number = 0;             // exit code or signal
     std::string words() const;  // "exit code 3", "signal 9 (Killed)"
   };
   pid_t pid() const { return pid_; }

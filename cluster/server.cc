@@ -44,7 +44,8 @@ struct ControlServer::Impl {
       acceptor.bind(endpoint);
       acceptor.listen();
     } catch (const boost::system::system_error& error) {
-      throw Error(Fault::kInternal, "listen for workers on '" + bind + "': " + error.code().message());
+      throw Error(Fault::kInternal,
+                  "listen for workers on '" + bind + "': " + error.code().message());
     }
     Accept();
   }
@@ -77,7 +78,8 @@ struct ControlServer::Impl {
   void Read(const Shared& c) {
     c->socket.async_read_some(asio::buffer(c->chunk), [this, c](Failure failure, size_t count) {
       if (!c->open) return;
-      if (failure) return Drop(c, failure == asio::error::eof ? "it closed the link" : failure.message());
+      if (failure)
+        return Drop(c, failure == asio::error::eof ? "it closed the link" : failure.message());
       try {
         c->frames.Append({c->chunk.data(), count});
         while (auto body = c->frames.Next()) {

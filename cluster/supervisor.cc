@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kFailedByCode = 3;    // starts in a row
+constexpr int kFailedByCode = 3;  // starts in a row
 constexpr int kFailedBySignal = 5;
 constexpr auto kFirstPause = std::chrono::milliseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(5000);
@@ -30,7 +30,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnvironment() {
   if (torch == nullptr || *torch == '\0') return {};
   std::error_code ignored;
   const std::filesystem::path folder(torch);
-  std::string value = std::filesystem::is_directory(folder / "lib", ignored) ? folder / "lib" : folder;
+  std::string value =
+      std::filesystem::is_directory(folder / "lib", ignored) ? folder / "lib" : folder;
   const char* before = std::getenv("LD_LIBRARY_PATH");
   if (before != nullptr && *before != '\0') value += std::string(":") + before;
   return {{"LD_LIBRARY_PATH", value}};
@@ -39,7 +40,9 @@ std::vector<std::pair<std::string, std::string>> WorkerEnvironment() {
 class Supervisor {
  public:
   Supervisor(int control_fd, std::filesystem::path executable)
-      : control_fd_(control_fd), executable_(std::move(executable)), start_(ReadWorkerStart(control_fd)),
+      : control_fd_(control_fd),
+        executable_(std::move(executable)),
+        start_(ReadWorkerStart(control_fd)),
         log_(start_.log) {
     sigset_t set;
     sigemptyset(&set);
@@ -71,7 +74,8 @@ class Supervisor {
                     {worker_ && !worker_control_over_ ? worker_control_.get() : -1, POLLIN, 0}};
     int timeout = 1000;
     if (!worker_) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(start_at_ - Clock::now());
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(start_at_ - Clock::now());
       timeout = static_cast<int>(std::clamp<int64_t>(left.count() + 1, 0, 1000));
     }
     poll(fds, 4, timeout);
@@ -98,7 +102,8 @@ class Supervisor {
       if (got < 0 && errno == EAGAIN) return;
       if (got <= 0) return End(1);
       commands_.append(chunk, static_cast<size_t>(got));
-      for (size_t end; (end = commands_.find('\n')) != std::string::npos; commands_.erase(0, end + 1)) {
+      for (size_t end; (end = commands_.find('\n')) != std::string::npos;
+           commands_.erase(0, end + 1)) {
         const std::string command = commands_.substr(0, end);
         if (command == "kill" && worker_) worker_->Kill(SIGKILL);
         if (command == "stop") {
@@ -116,8 +121,8 @@ class Supervisor {
     log_.NewProcess();
     try {
       WriteWorkerStart(ours.get(), start_);
-      worker_ = std::make_unique<Child>(SpawnSpec{executable_, {}, WorkerEnvironment(), its.get(),
-                                                  write_end.get(), false});
+      worker_ = std::make_unique<Child>(
+          SpawnSpec{executable_, {}, WorkerEnvironment(), its.get(), write_end.get(), false});
     } catch (const Error& error) {
       Report(error.what(), true);
       return End(1);
@@ -131,7 +136,8 @@ class Supervisor {
   void ReadWorker() {
     if (!worker_) return;
     char chunk[16384];
-    // At most so much at a time: a worker that writes without end must not keep us from our signals.
+    // At most so much at a time: a worker that writes without end must not keep us from our
+    // signals.
     for (int i = 0; i < 64; ++i) {
       const ssize_t got = read(errors_.get(), chunk, sizeof chunk);
       if (got <= 0) break;
@@ -158,13 +164,15 @@ class Supervisor {
     const std::string words = log_.LastLine();
     Report("its process ended by " + ended->words() + (words.empty() ? "" : ": " + words), gone);
     if (gone) return End(1);
-    const auto pause = std::min<Clock::duration>(kFirstPause * (1 << std::min(failed, 10)), kLongestPause);
+    const auto pause =
+        std::min<Clock::duration>(kFirstPause * (1 << std::min(failed, 10)), kLongestPause);
     start_at_ = Clock::now() + pause;
   }
 
   void Report(const std::string& how, bool gone) {
     const std::string line =
-        Json{{"how", how}, {"gone", gone}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+        Json{{"how", how}, {"gone", gone}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
+        "\n";
     (void)!send(control_fd_, line.data(), line.size(), MSG_NOSIGNAL);
   }
 

@@ -12,7 +12,8 @@ namespace tilery {
 // Not thread-safe. Never throws: a log that can't be written is left out.
 class WorkerLog {
  public:
-  static constexpr size_t kLimit = 1 << 20;  // bytes of one run; the rest is left out, with a line that says so
+  static constexpr size_t kLimit =
+      1 << 20;  // bytes of one run; the rest is left out, with a line that says so
   explicit WorkerLog(const std::filesystem::path& file);  // empty: our own standard error
   void Append(std::string_view bytes);
   void NewProcess() { last_.clear(), line_.clear(); }  // the words so far were another's

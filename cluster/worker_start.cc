@@ -16,14 +16,10 @@ constexpr size_t kMaxLine = 65536;
 }  // namespace
 
 void WriteWorkerStart(int fd, const WorkerStart& start) {
-  const std::string line = Json{{"host", start.endpoint.host},
-                                {"port", start.endpoint.port},
-                                {"token", start.token},
-                                {"worker", start.worker},
-                                {"device", start.device},
-                                {"threads", start.threads},
-                                {"epoch", start.epoch},
-                                {"log", start.log}}
+  const std::string line = Json{{"host", start.endpoint.host}, {"port", start.endpoint.port},
+                                {"token", start.token},        {"worker", start.worker},
+                                {"device", start.device},      {"threads", start.threads},
+                                {"epoch", start.epoch},        {"log", start.log}}
                                .dump(-1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
   for (size_t sent = 0; sent < line.size();) {
@@ -59,8 +55,8 @@ WorkerStart ReadWorkerStart(int fd) {
     return start;
   } catch (const Json::exception& error) {
     // The text holds the token: it is not repeated.
-    throw Error(Fault::kInternal, "the parent did not say how to start: exception " +
-                                      std::to_string(error.id));
+    throw Error(Fault::kInternal,
+                "the parent did not say how to start: exception " + std::to_string(error.id));
   }
 }
 

@@ -28,6 +28,13 @@ std::string Bytes(int64_t bytes) {
   return text;
 }
 
+void RequireDeflatable(const std::filesystem::path& path, int64_t file_bytes, int64_t decoded) {
+  constexpr int64_t kMostRatio = 1032;
+  if (decoded / kMostRatio <= file_bytes) return;
+  ThrowInput(path, "its header promises " + Bytes(decoded) + ", which a compressed file of " +
+                       Bytes(file_bytes) + " can't hold: it was cut, or the header is damaged");
+}
+
 std::string OneOf(const std::vector<std::string>& words) {
   std::string out;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -51,6 +51,10 @@ std::string OneOf(const std::vector<std::string>& words);
 // this.
 inline constexpr int64_t kWholePictureLimit = int64_t{1} << 30;
 
+// Deflate shrinks to no less than a 1032nd. Refuses a header that promises more decoded bytes than
+// `file_bytes` can hold, before anyone makes room for them.
+void RequireDeflatable(const std::filesystem::path& path, int64_t file_bytes, int64_t decoded);
+
 // What no picture format but the named ones holds; shared by the losses functions.
 void AddColourLosses(const Metadata& metadata, std::vector<std::string>* losses);
 // Of containers that hold samples only (.npy, raw).

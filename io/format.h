@@ -1,8 +1,9 @@
 // One interface for all containers of pictures and volumes: region reads, band-wise writes.
 //
 // Samples are delivered as a viewer would show them: palettes and MinIsWhite expanded, 1/2/4-bit scaled
-// to u8, CMYK JPEG converted to RGB, NIfTI intensities scaled (then f32). Orientation is never applied to
-// samples: it travels in Metadata. Axis order is z,y,x with channels apart; pictures have z = 1.
+// to u8, CMYK JPEG converted to RGB, NIfTI intensities scaled (then f32; f64 where f64 is stored).
+// Orientation is never applied to samples: it travels in Metadata. Axis order is z,y,x with channels
+// apart; pictures have z = 1. Raw files and .npy of rank 4 hold channels first: c,z,y,x.
 #pragma once
 
 #include <array>
@@ -42,7 +43,7 @@ struct Metadata {
   std::optional<std::array<double, 8>> chromaticities;  // PNG cHRM: white, red, green, blue (x, y)
   std::optional<std::array<double, 2>> resolution;      // x, y pixels per unit
   int resolution_unit = 0;             // 0 none (aspect only), 1 metre, 2 inch, 3 centimetre
-  std::string description;             // TIFF ImageDescription and the like
+  std::string description;             // TIFF ImageDescription, PNG Description, JPEG comment
   std::string nifti;                   // the raw NIfTI header (348 or 540 bytes, host order) + extensions
   bool fortran_order = false;          // .npy: Fortran-ordered on disk
 };
@@ -93,7 +94,8 @@ class Writer {
 // what the first bytes look like.
 std::unique_ptr<Reader> OpenReader(const std::filesystem::path& path,
                                    const std::optional<RawLayout>& raw = {});
-// `file` outlives the writer.
+// `file` outlives the writer. NIfTI is gzipped where the target's name ends in ".gz". Error(kUsage) with
+// what WhyNot says.
 std::unique_ptr<Writer> CreateWriter(OutputFile& file, const WriteSpec& spec);
 
 // "png" for ".png" etc. (any case; ".nii.gz" counts as one); "" if unknown.

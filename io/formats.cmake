@@ -4,6 +4,7 @@ set(TILERY_IO_FORMATS
   buffered_input.cc
   container.cc
   exif.cc
+  exif_tree.cc
   format.cc
   gzip.cc
   jpeg_reader.cc
@@ -18,6 +19,7 @@ set(TILERY_IO_FORMATS
   raw.cc
   row_cursor.cc
   tiff_handle.cc
+  tiff_metadata.cc
   tiff_picture.cc
   tiff_reader.cc
   tiff_writer.cc)

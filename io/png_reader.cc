@@ -158,11 +158,17 @@ class PngReader final : public Reader {
     header_.shape = {1, png_get_image_height(png_, info_), png_get_image_width(png_, info_)};
     cursor_ = RowCursor(header_.shape);
     interlaced_ = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
+    if (RowBytes() > kWholePictureLimit) {
+      ThrowInput(file_.path(), "one row would take " + Bytes(RowBytes()) + ", the limit is " +
+                                   Bytes(kWholePictureLimit));
+    }
     if (interlaced_ && RowBytes() > kWholePictureLimit / header_.shape[1]) {
       ThrowInput(file_.path(), "an interlaced PNG is decoded whole and would take " +
                                    Bytes(RowBytes() * header_.shape[1]) + ", the limit is " +
                                    Bytes(kWholePictureLimit) + "; save it without interlacing");
     }
+    const int64_t stored_row = static_cast<int64_t>(png_get_rowbytes(png_, info_));
+    RequireDeflatable(file_.path(), file_.size(), stored_row * header_.shape[1]);
   }
 
   void TakeMetadata() {

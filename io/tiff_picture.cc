@@ -1,4 +1,4 @@
-// What a TIFF page says of itself: layout, sample type, colour, metadata.
+// What a TIFF page says of itself: layout, sample type, colour.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -242,36 +242,6 @@ TiffPicture ReadTiffPicture(TiffHandle& handle, const InputFile& file) {
                    Short(tiff, TIFFTAG_FILLORDER, FILLORDER_MSB2LSB) == FILLORDER_MSB2LSB;
   picture.swapped = TIFFIsByteSwapped(tiff) != 0 && picture.bits > 8;
   return picture;
-}
-
-Metadata ReadTiffMetadata(TiffHandle& handle) {
-  TIFF* tiff = handle.get();
-  Metadata metadata;
-  uint32_t bytes = 0;
-  const void* data = nullptr;
-  if (TIFFGetField(tiff, TIFFTAG_ICCPROFILE, &bytes, &data) == 1) {
-    metadata.icc.assign(static_cast<const char*>(data), bytes);
-  }
-  const int orientation = Short(tiff, TIFFTAG_ORIENTATION, 1);
-  if (orientation >= 1 && orientation <= 8) metadata.orientation = orientation;
-  float x = 0, y = 0;
-  if (TIFFGetField(tiff, TIFFTAG_XRESOLUTION, &x) == 1 &&
-      TIFFGetField(tiff, TIFFTAG_YRESOLUTION, &y) == 1 && x > 0 && y > 0) {
-    const int unit = Short(tiff, TIFFTAG_RESOLUTIONUNIT, RESUNIT_INCH);
-    if (unit == RESUNIT_INCH || unit == RESUNIT_CENTIMETER || x != y) {
-      metadata.resolution = {x, y};
-      metadata.resolution_unit = unit == RESUNIT_INCH ? 2 : unit == RESUNIT_CENTIMETER ? 3 : 0;
-    }
-  }
-  const char* text = nullptr;
-  if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) == 1 && text != nullptr) {
-    // {"shape": [h, w]} alone describes the file, not the picture, and would be wrong in the next
-    // one.
-    const std::string said(text);
-    const bool shape_only = said.starts_with("{\"shape\": [") && said.find(']') == said.size() - 2;
-    if (!shape_only) metadata.description = said;
-  }
-  return metadata;
 }
 
 void ExpandTiffRow(const TiffPicture& picture, const std::byte* packed, int64_t pixels,

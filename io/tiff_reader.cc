@@ -65,7 +65,7 @@ class TiffReader final : public Reader {
     auto handle = std::make_unique<TiffHandle>(file_, kMode);
     picture_ = ReadTiffPicture(*handle, file_);
     directory_ = TIFFCurrentDirectory(handle->get());
-    metadata_ = ReadTiffMetadata(*handle);
+    metadata_ = ReadTiffMetadata(*handle, file_);
     header_.format = "tiff";
     header_.dtype = picture_.dtype;
     header_.alpha = picture_.alpha;
@@ -77,6 +77,10 @@ class TiffReader final : public Reader {
     if (!picture_.direct && !by_rows_ && DecodedBytes() > kWholePictureLimit) {
       ThrowInput(file_.path(), "its tiles take " + Bytes(DecodedBytes()) + " each, the limit is " +
                                    Bytes(kWholePictureLimit) + "; save it with smaller tiles");
+    }
+    if (by_rows_ && std::max(PackedRowBytes(), ExpandedRowBytes()) > kWholePictureLimit) {
+      ThrowInput(file_.path(), "one row would take " + Bytes(ExpandedRowBytes()) +
+                                   ", the limit is " + Bytes(kWholePictureLimit));
     }
     const int64_t row_of_chunks = DecodedBytes() * (picture_.chunks_across() + 1);
     cache_ =

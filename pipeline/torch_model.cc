@@ -3,6 +3,8 @@
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -16,9 +18,13 @@
 
 #include "io/error.h"
 #include "pipeline/model.h"
+#include "pipeline/tensor_heap.h"
 
 namespace tilery {
 namespace {
+
+// What Torch's own allocator says, and ours.
+constexpr const char* kOutOfMemory = "DefaultCPUAllocator: can't allocate memory";
 
 // The interpreter's messages are long traces that end in what the model said; that line is kept.
 std::string LastLine(std::string text) {
@@ -30,7 +36,7 @@ std::string LastLine(std::string text) {
 [[noreturn]] void Rethrow(const std::filesystem::path& path, const std::string& doing,
                           const std::string& what) {
   const std::string where = "model " + Printable(path.native()) + " " + doing + ": ";
-  if (what.find("DefaultCPUAllocator") != std::string::npos) {
+  if (what.find(kOutOfMemory) != std::string::npos) {
     throw Error(Fault::kTransient, where + "not enough memory; use a smaller tile or batch");
   }
   throw Error(Fault::kModel, where + LastLine(what));
@@ -43,12 +49,45 @@ auto Guarded(const std::filesystem::path& path, const std::string& doing, const 
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    Rethrow(path, doing, "DefaultCPUAllocator");
+    Rethrow(path, doing, kOutOfMemory);
   } catch (const c10::Error& e) {
     Rethrow(path, doing, e.what_without_backtrace());
   } catch (const std::exception& e) {
     Rethrow(path, doing, e.what());
   }
+}
+
+// Tensors live until static objects are destroyed, so their heap is never destroyed.
+TensorHeap& Heap() {
+  static TensorHeap* const heap = new TensorHeap;
+  return *heap;
+}
+
+struct HeapAllocator final : c10::Allocator {
+  static void Delete(void* block) { Heap().Free(block); }
+  c10::DataPtr allocate(size_t bytes) override {
+    void* block = nullptr;
+    try {
+      if (bytes > 0) block = Heap().Allocate(bytes);
+    } catch (const std::bad_alloc&) {
+      TORCH_CHECK(false, kOutOfMemory, ": ", bytes, " bytes");
+    }
+    return {block, block, &Delete, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Delete; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+// For the whole process, before the first tensor. Not under AddressSanitizer, which watches the C
+// library's blocks one by one.
+void UseHeap() {
+#if !defined(__SANITIZE_ADDRESS__)
+  static HeapAllocator allocator;
+  static std::once_flag installed;
+  std::call_once(installed, [] { c10::SetCPUAllocator(&allocator); });
+#endif
 }
 
 // Intra-op threads are a setting of each thread: one per lane, since their number changes bytes.
@@ -73,8 +112,10 @@ at::Tensor TheTensor(const c10::IValue& value) {
 class TorchScriptModel final : public Model {
  public:
   explicit TorchScriptModel(std::filesystem::path path) : path_(std::move(path)) {
+    UseHeap();
     Guarded(path_, "can't be loaded", [&] { Load(); });
   }
+  ~TorchScriptModel() override { Heap().Trim(); }
 
   ModelOutput Run(float* input, const std::vector<int64_t>& shape) override {
     return Guarded(path_, "failed", [&] {

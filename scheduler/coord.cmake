@@ -10,6 +10,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   status.cc
   sweep.cc
   wire.cc
+  wire_params.cc
   work_builder.cc
   work_lock.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES SQLite::SQLite3 Threads::Threads)

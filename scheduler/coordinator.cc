@@ -40,7 +40,10 @@ int64_t ScratchLimit(const RunOptions& options, const Resume& resume) {
 struct Coordinator::Impl {
   Impl(const Plan& plan, const Resume& resume, Ledger& ledger_in, const WorkerContext& context_in,
        const RunOptions& options_in)
-      : ledger(ledger_in), context(context_in), options(options_in), items(plan.items.size()),
+      : ledger(ledger_in),
+        context(context_in),
+        options(options_in),
+        items(plan.items.size()),
         scratch_limit(ScratchLimit(options, resume)),
         queue(plan.items, {options.lease_s, options.max_attempts, scratch_limit}),
         builder(plan, context, ledger, ledger.epoch()),
@@ -81,7 +84,8 @@ struct Coordinator::Impl {
       if (number <= session->last_outcome) return;
       session->last_outcome = number;
       Later([this, session, lease = message.at("lease").get<int64_t>(),
-             unit = message.at("unit").get<int64_t>(), outcome = OutcomeFromJson(message.at("outcome"))] {
+             unit = message.at("unit").get<int64_t>(),
+             outcome = OutcomeFromJson(message.at("outcome"))] {
         settlement.Take(*session, lease, unit, outcome);
       });
     } else if (type == "renew") {
@@ -128,10 +132,12 @@ struct Coordinator::Impl {
         Bury(*s, "another process took its place");
       } else if (s->killed_at >= 0 && now - s->killed_at > kKillTime) {
         Bury(*s, s->hung);
-      } else if (s->killed_at < 0 && s->peer != 0 && (queue.HeldBy(s->index) > 0 || s->phase != "run") &&
+      } else if (s->killed_at < 0 && s->peer != 0 &&
+                 (queue.HeldBy(s->index) > 0 || s->phase != "run") &&
                  now - s->changed_at > SessionTable::HungLimit(*s)) {
-        s->hung = "no sign of progress for " + std::to_string(static_cast<int>(now - s->changed_at)) +
-                  " s in phase '" + Printable(s->phase, 40) + "'";
+        s->hung = "no sign of progress for " +
+                  std::to_string(static_cast<int>(now - s->changed_at)) + " s in phase '" +
+                  Printable(s->phase, 40) + "'";
         s->killed_at = now;
         if (options.kill_worker) options.kill_worker(s->report.id);
       }
@@ -153,7 +159,8 @@ struct Coordinator::Impl {
     std::vector<Answer> answers;
     for (auto& s : sessions.all()) {
       const bool wants = s->tiles_wanted > 0 || s->units_wanted > 0;
-      if (s->alive && s->peer != 0 && s->killed_at < 0 && (wants || s->asked)) answers.push_back({s.get()});
+      if (s->alive && s->peer != 0 && s->killed_at < 0 && (wants || s->asked))
+        answers.push_back({s.get()});
     }
     for (bool any = true; any;) {
       any = false;
@@ -167,15 +174,23 @@ struct Coordinator::Impl {
         }
         if (queue.HeldBy(s.index) == 1) s.changed_at = now;  // an idle worker shows no progress
         if (grant->kind == UnitKind::kInfer) {
-          s.tiles_wanted -= std::max<int64_t>(1, builder.TilesOf({grant->item, grant->kind, grant->block}));
+          s.tiles_wanted -=
+              std::max<int64_t>(1, builder.TilesOf({grant->item, grant->kind, grant->block}));
         } else {
           --s.units_wanted;
         }
-        answer.leases.push_back({{"lease", grant->lease},
-                                 {"unit", grant->unit},
-                                 {"attempt", grant->lease},
-                                 {"work", ToJson(builder.Build(*grant))}});
         any = true;
+        try {
+          answer.leases.push_back({{"lease", grant->lease},
+                                   {"unit", grant->unit},
+                                   {"attempt", grant->lease},
+                                   {"work", ToJson(builder.Build(*grant))}});
+        } catch (const Error& error) {
+          // A list of bricks that can't be written, for one.
+          Later([this, item = grant->item, why = std::string(error.what())] {
+            settlement.FailItem(item, "plan", why);
+          });
+        }
       }
     }
     const bool none_left = queue.counts().waiting == 0;
@@ -190,8 +205,8 @@ struct Coordinator::Impl {
     }
   }
 
-  // What touches queue and ledger together waits for the commit of this turn, in the order of arrival: an
-  // error of the ledger then never meets code that judges messages.
+  // What touches queue and ledger together waits for the commit of this turn, in the order of
+  // arrival: an error of the ledger then never meets code that judges messages.
   void Later(std::function<void()> work) { later.push_back(std::move(work)); }
 
   void Commit() {
@@ -208,7 +223,8 @@ struct Coordinator::Impl {
 
   // ---- the run ----
 
-  RunResult Run(const std::function<void(const Progress&)>& progress, const std::function<void()>& tick) {
+  RunResult Run(const std::function<void(const Progress&)>& progress,
+                const std::function<void()>& tick) {
     start = Clock::now();
     double last_turn = 0, next_tick = 0, next_progress = 0;
     while (!Over()) {
@@ -216,6 +232,7 @@ struct Coordinator::Impl {
       const double now = Now();
       // Leases run by our clock only while we can hear their renewals.
       if (const double gap = now - last_turn; gap > kLate) CameLate(gap);
+      last_turn = now;
       if (!CommitOrDrain()) break;
       if (now >= next_tick) {
         next_tick = now + kTick;
@@ -229,7 +246,6 @@ struct Coordinator::Impl {
         next_progress = now + kProgress;
         progress(MakeProgress(drain_since ? "draining" : "running"));
       }
-      last_turn = Now();
     }
     return Finish(progress, tick);
   }
@@ -254,7 +270,8 @@ struct Coordinator::Impl {
 
   void TooManyFailures() {
     const auto failed = static_cast<double>(settlement.result().items_failed);
-    if (drain_since || items == 0 || failed <= options.max_failures * static_cast<double>(items)) return;
+    if (drain_since || items == 0 || failed <= options.max_failures * static_cast<double>(items))
+      return;
     if (queue.AllDone()) return;
     too_many = true;
     Drain(std::to_string(settlement.result().items_failed) + " of " + std::to_string(items) +
@@ -278,7 +295,8 @@ struct Coordinator::Impl {
   }
 
   // Ends the workers and takes their last words.
-  RunResult Finish(const std::function<void(const Progress&)>& progress, const std::function<void()>& tick) {
+  RunResult Finish(const std::function<void(const Progress&)>& progress,
+                   const std::function<void()>& tick) {
     if (!queue.AllDone() && interrupted_by.empty()) {
       interrupted_by = exhausted.value_or("") + (last_death.empty() ? "" : " (" + last_death + ")");
     }
@@ -333,7 +351,8 @@ struct Coordinator::Impl {
     p.done = counts.done;
     p.failed = counts.failed;
     for (auto& s : sessions.all()) {
-      if (s->alive) p.workers.push_back(SessionTable::Report(*s, queue.HeldBy(s->index) > 0, false));
+      if (s->alive)
+        p.workers.push_back(SessionTable::Report(*s, queue.HeldBy(s->index) > 0, false));
     }
     return p;
   }

@@ -70,12 +70,6 @@ int32_t ColoursOf(const Header& header) {
   return header.channels - (header.alpha == AlphaKind::kNone ? 0 : 1);
 }
 
-int32_t ModelPasses(const Transfer& transfer) {
-  return static_cast<int32_t>(
-      std::count_if(transfer.passes.begin(), transfer.passes.end(),
-                    [](const Pass& pass) { return pass.op == Pass::Op::kModel; }));
-}
-
 Index OutputShape(const Index& shape, const Tiling& tiling) {
   Index out{};
   for (size_t axis = 0; axis < 3; ++axis) out[axis] = tiling.scale[axis].Ceil(shape[axis]);

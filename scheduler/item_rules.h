@@ -23,8 +23,6 @@ ItemRules DecideItem(const Job& job, const Contract& contract, const Tiling& til
 
 // Channels without alpha.
 int32_t ColoursOf(const Header& header);
-// Model runs over one tile position.
-int32_t ModelPasses(const Transfer& transfer);
 Index OutputShape(const Index& shape, const Tiling& tiling);  // ceil(shape * scale)
 
 }  // namespace tilery

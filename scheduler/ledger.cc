@@ -15,7 +15,8 @@
 namespace tilery {
 namespace {
 
-constexpr int kApplication = 0x54494c59;  // "TILY", so that a foreign SQLite file is not taken for ours
+constexpr int kApplication =
+    0x54494c59;  // "TILY", so that a foreign SQLite file is not taken for ours
 constexpr int kSchema = 1;
 
 constexpr const char* kTables = R"(
@@ -38,7 +39,8 @@ CREATE TABLE IF NOT EXISTS failures(
 )";
 
 constexpr const char* kOutputColumns =
-    "SELECT path, item_key, published, size, hash, stamp_size, mtime_ns, ctime_ns, inode, tiles FROM outputs";
+    "SELECT path, item_key, published, size, hash, stamp_size, mtime_ns, ctime_ns, inode, tiles "
+    "FROM outputs";
 constexpr const char* kBrickColumns = "SELECT key, file, size, hash, tiles FROM bricks";
 
 OutputRecord OutputOf(const Statement& row) {
@@ -48,7 +50,8 @@ OutputRecord OutputOf(const Statement& row) {
   record.published = row.Number(2) != 0;
   record.file.size = row.Number(3);
   record.file.hash = row.Bytes(4);
-  record.file.stamp = {row.Number(5), row.Number(6), row.Number(7), static_cast<uint64_t>(row.Number(8))};
+  record.file.stamp = {row.Number(5), row.Number(6), row.Number(7),
+                       static_cast<uint64_t>(row.Number(8))};
   record.tiles = row.Number(9);
   return record;
 }
@@ -105,13 +108,16 @@ struct Ledger::Impl {
     const bool fresh = Value("SELECT count(*) FROM sqlite_master") == "0";
     if (!fresh) {
       if (Value("PRAGMA application_id") != std::to_string(kApplication)) {
-        throw Error(Fault::kInternal, name + " is no ledger of tilery: remove it, or choose another work "
-                                             "folder with execution.work (--work)");
+        throw Error(Fault::kInternal,
+                    name +
+                        " is no ledger of tilery: remove it, or choose another work "
+                        "folder with execution.work (--work)");
       }
       if (Value("PRAGMA user_version") != std::to_string(kSchema)) {
         throw Error(Fault::kInternal, name + " was written by another version of tilery (schema " +
                                           Value("PRAGMA user_version") + ", this one knows " +
-                                          std::to_string(kSchema) + "): use that one, or another work folder");
+                                          std::to_string(kSchema) +
+                                          "): use that one, or another work folder");
       }
       if (const std::string check = Value("PRAGMA quick_check(1)"); check != "ok") {
         ThrowSqlite(nullptr, SQLITE_CORRUPT, "check", name);
@@ -124,6 +130,7 @@ struct Ledger::Impl {
     statements = std::make_unique<Statements>(db, name);
     epoch = ReadEpoch() + 1;
     statements->set_meta.Bind("epoch").Bind(std::to_string(epoch)).Run();
+    Execute("DELETE FROM failures");  // of earlier runs: what failed is tried again
     Execute("COMMIT");
     Sync();
   }
@@ -151,8 +158,8 @@ struct Ledger::Impl {
     return value;
   }
 
-  // Runs one change inside the collecting transaction, which it begins if there is none. The write lock is
-  // held from its beginning, so the epoch can't change before its end.
+  // Runs one change inside the collecting transaction, which it begins if there is none. The write
+  // lock is held from its beginning, so the epoch can't change before its end.
   template <typename Work>
   void Change(Work work) {
     try {
@@ -160,8 +167,9 @@ struct Ledger::Impl {
         Execute("BEGIN IMMEDIATE");
         collecting = true;
         if (ReadEpoch() != epoch) {
-          throw Error(Fault::kInternal, "lock lost: another run (epoch " + std::to_string(ReadEpoch()) +
-                                            ") has taken over " + name + " from this one (epoch " +
+          throw Error(Fault::kInternal, "lock lost: another run (epoch " +
+                                            std::to_string(ReadEpoch()) + ") has taken over " +
+                                            name + " from this one (epoch " +
                                             std::to_string(epoch) + ")");
         }
       }
@@ -191,8 +199,8 @@ struct Ledger::Impl {
     if (durability == Durability::kFsync) Sync();
   }
 
-  // The log holds all commits that are not in the main file, which SQLite itself syncs before it forgets them
-  // from the log.
+  // The log holds all commits that are not in the main file, which SQLite itself syncs before it
+  // forgets them from the log.
   void Sync() const {
     const std::string log = file.string() + "-wal";
     const int fd = open(log.c_str(), O_RDONLY | O_CLOEXEC);
@@ -211,7 +219,9 @@ struct Ledger::Impl {
 
   struct Statements {
     Statements(sqlite3* db, const std::string& n)
-        : set_meta(db, n, "INSERT INTO meta VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value"),
+        : set_meta(
+              db, n,
+              "INSERT INTO meta VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value"),
           get_meta(db, n, "SELECT value FROM meta WHERE name=?"),
           claim(db, n,
                 "INSERT INTO outputs VALUES(?,?,0,0,'',0,0,0,0,0) ON CONFLICT(path) DO UPDATE SET "
@@ -222,12 +232,13 @@ struct Ledger::Impl {
           forget_brick(db, n, "DELETE FROM bricks WHERE key=?"),
           brick(db, n, (std::string(kBrickColumns) + " WHERE key=?").c_str()),
           record_input(db, n, "INSERT OR REPLACE INTO inputs VALUES(?,?,?,?,?,?,?,?,?,?,?)"),
-          input(db, n,
-                "SELECT size, mtime_ns, ctime_ns, inode, first_size, first_mtime_ns, first_ctime_ns, "
-                "first_inode, header, content_hash FROM inputs WHERE path=?"),
+          input(
+              db, n,
+              "SELECT size, mtime_ns, ctime_ns, inode, first_size, first_mtime_ns, first_ctime_ns, "
+              "first_inode, header, content_hash FROM inputs WHERE path=?"),
           failure(db, n, "INSERT INTO failures VALUES(?,?,?,?,?)") {}
-    Statement set_meta, get_meta, claim, record, output, record_brick, forget_brick, brick, record_input,
-        input, failure;
+    Statement set_meta, get_meta, claim, record, output, record_brick, forget_brick, brick,
+        record_input, input, failure;
   };
 
   const std::filesystem::path work, file;
@@ -252,7 +263,11 @@ void Ledger::ClaimOutput(const std::string& path, const std::string& item_key) {
 void Ledger::RecordOutput(const OutputRecord& r) {
   impl_->Change([&](auto& s) {
     const FileStamp& stamp = r.file.stamp;
-    s.record.Bind(r.path).Bind(r.item_key).Bind(r.published ? 1 : 0).Bind(r.file.size).Bind(r.file.hash);
+    s.record.Bind(r.path)
+        .Bind(r.item_key)
+        .Bind(r.published ? 1 : 0)
+        .Bind(r.file.size)
+        .Bind(r.file.hash);
     s.record.Bind(stamp.size).Bind(stamp.mtime_ns).Bind(stamp.ctime_ns);
     s.record.Bind(static_cast<int64_t>(stamp.inode)).Bind(r.tiles).Run();
   });
@@ -282,8 +297,8 @@ void Ledger::RecordInput(const std::string& path, const KnownInput& input) {
   });
 }
 
-void Ledger::RecordFailure(const std::string& item_key, const std::string& input, const std::string& stage,
-                           const std::string& reason) {
+void Ledger::RecordFailure(const std::string& item_key, const std::string& input,
+                           const std::string& stage, const std::string& reason) {
   impl_->Change([&](auto& s) {
     s.failure.Bind(impl_->epoch).Bind(item_key).Bind(input).Bind(stage).Bind(reason).Run();
   });

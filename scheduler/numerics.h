@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine.h"
+#include "pipeline/numerics.h"
 #include "scheduler/job.h"
 #include "scheduler/planner.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "io/error.h"
-#include "scheduler/item_rules.h"
 
 namespace tilery {
 namespace {
@@ -34,6 +33,12 @@ const char* UnitKindName(UnitKind kind) {
       return "finish";
   }
   return "unknown";
+}
+
+int32_t ModelPasses(const Transfer& transfer) {
+  return static_cast<int32_t>(
+      std::count_if(transfer.passes.begin(), transfer.passes.end(),
+                    [](const Pass& pass) { return pass.op == Pass::Op::kModel; }));
 }
 
 bool ItemParams::operator==(const ItemParams& other) const {

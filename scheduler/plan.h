@@ -21,6 +21,9 @@ namespace tilery {
 enum class UnitKind : uint8_t { kStage, kMeasure, kInfer, kAssemble, kFinish };
 const char* UnitKindName(UnitKind kind);
 
+// Model runs over one tile position.
+int32_t ModelPasses(const Transfer& transfer);
+
 // Effective parameters, shared by all items that agree in them.
 struct ItemParams {
   int32_t dims = 2;

@@ -6,7 +6,8 @@
 
 namespace tilery {
 
-UnitQueue::UnitQueue(const std::vector<Item>& items, const QueueOptions& options) : options_(options) {
+UnitQueue::UnitQueue(const std::vector<Item>& items, const QueueOptions& options)
+    : options_(options) {
   entries_.reserve(items.size());
   int64_t next = 0;
   for (const Item& item : items) {
@@ -46,7 +47,8 @@ void UnitQueue::MarkDone(int64_t unit) {
   --entries_[ItemOf(unit)].infer_left;
 }
 
-// Items with bricks already take up scratch, so they are admitted whatever their place and the limit.
+// Items with bricks already take up scratch, so they are admitted whatever their place and the
+// limit.
 void UnitQueue::Begin() {
   begun_ = true;
   for (size_t i = 0; i < entries_.size(); ++i) {
@@ -62,11 +64,14 @@ UnitQueue::WorkerIndex UnitQueue::AddWorker() {
   return static_cast<WorkerIndex>(workers_.size()) - 1;
 }
 
-std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, bool infer, bool other, double now) {
+std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, bool infer, bool other,
+                                                 double now) {
   if (!begun_) Begin();
   const Worker& w = workers_[worker];
   if (w.suspect) return std::nullopt;
-  const auto fits = [&](int64_t unit) { return Find(unit).kind == UnitKind::kInfer ? infer : other; };
+  const auto fits = [&](int64_t unit) {
+    return Find(unit).kind == UnitKind::kInfer ? infer : other;
+  };
   if (w.leases.empty()) {
     const auto found = std::find_if(suspects_.begin(), suspects_.end(), fits);
     if (found != suspects_.end()) return GrantTo(worker, *found, now);
@@ -82,7 +87,8 @@ std::optional<int64_t> UnitQueue::Fresh(bool infer, bool other) {
     const int64_t item = *open_items_.begin();
     Entry& e = entries_[item];
     const int64_t first = e.first_unit + (e.staged ? 1 : 0);
-    while (e.next_block < e.infer_units && state(first + e.next_block) != UnitState::kOpen) ++e.next_block;
+    while (e.next_block < e.infer_units && state(first + e.next_block) != UnitState::kOpen)
+      ++e.next_block;
     if (e.next_block < e.infer_units) return first + e.next_block++;
     open_items_.erase(item);
   }
@@ -91,7 +97,8 @@ std::optional<int64_t> UnitQueue::Fresh(bool infer, bool other) {
     if (e.state != EntryState::kNew) continue;
     if (e.staged ? !other : !infer) return std::nullopt;
     // Nothing else holds scratch: waiting would be for ever.
-    if (scratch_used_ > 0 && scratch_used_ > options_.scratch_limit - e.scratch) return std::nullopt;
+    if (scratch_used_ > 0 && scratch_used_ > options_.scratch_limit - e.scratch)
+      return std::nullopt;
     Admit(next_item_);
     if (e.staged) return *ready_other_.begin();
     e.next_block = 1;
@@ -134,7 +141,8 @@ UnitQueue::Grant UnitQueue::GrantTo(WorkerIndex worker, int64_t unit, double now
 bool UnitQueue::Ready(const Entry& entry, int64_t unit) const {
   if (entry.state != EntryState::kStarted) return false;
   if (entry.staged && unit == entry.first_unit) return true;
-  if (entry.infer_units > 1 && unit == entry.first_unit + entry.units() - 1) return entry.infer_left == 0;
+  if (entry.infer_units > 1 && unit == entry.first_unit + entry.units() - 1)
+    return entry.infer_left == 0;
   return !entry.staged || entry.stage_done;
 }
 
@@ -358,7 +366,9 @@ bool UnitQueue::UnitDone(int64_t unit) const {
 
 void UnitQueue::SetState(int64_t unit, UnitState to) {
   const auto counter = [this](UnitState s) -> int64_t& {
-    return s == UnitState::kDone ? counts_.done : s == UnitState::kLeased ? counts_.leased : counts_.waiting;
+    return s == UnitState::kDone     ? counts_.done
+           : s == UnitState::kLeased ? counts_.leased
+                                     : counts_.waiting;
   };
   --counter(state(unit));
   ++counter(to);

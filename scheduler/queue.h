@@ -1,13 +1,16 @@
-// Which unit runs next: leases, retries, poisoned units and the scratch budget. A pure state machine: no I/O,
-// no clock (time is an argument, in seconds on any scale that never runs backwards), not thread-safe.
+// Which unit runs next: leases, retries, poisoned units and the scratch budget. A pure state
+// machine: no I/O, no clock (time is an argument, in seconds on any scale that never runs
+// backwards), not thread-safe.
 //
-// Order of choice: suspects for an idle worker; assemble and stage units that are ready; units that came back;
-// fresh units of started items in plan order; the next item in plan order, if its peak scratch fits. Only
-// the head of the line is tried, so a large item is never starved by small ones behind it.
+// Order of choice: suspects for an idle worker; assemble and stage units that are ready; units that
+// came back; fresh units of started items in plan order; the next item in plan order, if its peak
+// scratch fits. Only the head of the line is tried, so a large item is never starved by small ones
+// behind it.
 //
-// A unit that was held by a worker that died is a suspect: it is leased alone, to a worker that holds nothing
-// else, so that the second death names the culprit and its neighbours clear themselves. After two deaths it is
-// spent, as it is after `max_attempts` failed attempts; its item then fails.
+// A unit that was held by a worker that died is a suspect: it is leased alone, to a worker that
+// holds nothing else, so that the second death names the culprit and its neighbours clear
+// themselves. After two deaths it is spent, as it is after `max_attempts` failed attempts; its item
+// then fails.
 //
 // Memory: one byte per unit and 40 bytes per item, plus what is under way.
 #pragma once
@@ -25,8 +28,8 @@ namespace tilery {
 
 struct QueueOptions {
   double lease_s = 15;
-  int max_attempts = 3;                 // 1..7
-  int64_t scratch_limit = INT64_MAX;    // bytes
+  int max_attempts = 3;               // 1..7
+  int64_t scratch_limit = INT64_MAX;  // bytes
 };
 
 class UnitQueue {
@@ -37,10 +40,19 @@ class UnitQueue {
     int64_t unit = 0, item = 0, block = 0;
     UnitKind kind = UnitKind::kInfer;
   };
-  struct Dropped { WorkerIndex worker = 0; int64_t lease = 0; };  // nobody waits for it any more
+  struct Dropped {
+    WorkerIndex worker = 0;
+    int64_t lease = 0;
+  };                                                        // nobody waits for it any more
   enum class Back : uint8_t { kNotHeld, kQueued, kSpent };  // kSpent: the caller fails the item
-  struct CameBack { int64_t unit = 0, item = 0; Back back = Back::kQueued; bool poisoned = false; };
-  struct Counts { int64_t waiting = 0, leased = 0, done = 0, failed = 0; };
+  struct CameBack {
+    int64_t unit = 0, item = 0;
+    Back back = Back::kQueued;
+    bool poisoned = false;
+  };
+  struct Counts {
+    int64_t waiting = 0, leased = 0, done = 0, failed = 0;
+  };
 
   // Items that are refused take no part.
   UnitQueue(const std::vector<Item>& items, const QueueOptions& options);
@@ -55,18 +67,19 @@ class UnitQueue {
   void Renew(WorkerIndex worker, double now);  // all its leases are good for lease_s from now
   void Extend(double seconds);                 // all leases, since our own clock slept
 
-  // A result, from whichever attempt: the first one counts, also after its lease has ended. False: repeated,
-  // or the unit is not wanted any more. Leases of others that became void are added to `dropped`.
+  // A result, from whichever attempt: the first one counts, also after its lease has ended. False:
+  // repeated, or the unit is not wanted any more. Leases of others that became void are added to
+  // `dropped`.
   bool Finish(int64_t lease, int64_t unit, std::vector<Dropped>& dropped);
   // The holder gives a lease back. `counts`: as a failed attempt.
   CameBack Return(int64_t lease, WorkerIndex worker, bool counts);
-  // The holder of `lease` found the result of `unit`, which it needs, lost or damaged: that unit runs
-  // again, then this one. kSpent: `unit` was lost too often.
+  // The holder of `lease` found the result of `unit`, which it needs, lost or damaged: that unit
+  // runs again, then this one. kSpent: `unit` was lost too often.
   CameBack LoseResult(int64_t lease, WorkerIndex worker, int64_t unit);
   std::vector<CameBack> WorkerDied(WorkerIndex worker);  // with suspicion
-  void Abandon(WorkerIndex worker);                      // all its leases come back, nobody is to blame
-  std::vector<CameBack> Expire(double now);              // leases that were not renewed
-  std::vector<Dropped> Fail(int64_t item);               // cancels all its other units
+  void Abandon(WorkerIndex worker);          // all its leases come back, nobody is to blame
+  std::vector<CameBack> Expire(double now);  // leases that were not renewed
+  std::vector<Dropped> Fail(int64_t item);   // cancels all its other units
 
   int64_t ItemOf(int64_t unit) const;
   UnitRef Find(int64_t unit) const;
@@ -93,7 +106,10 @@ class UnitQueue {
     bool staged = false, stage_done = false, stage_skipped = false;
     int64_t units() const { return (staged ? 1 : 0) + infer_units + (infer_units > 1 ? 1 : 0); }
   };
-  struct Held { int64_t unit = 0; WorkerIndex worker = 0; };
+  struct Held {
+    int64_t unit = 0;
+    WorkerIndex worker = 0;
+  };
   struct Worker {
     double deadline = 0;
     std::set<int64_t> leases;
@@ -110,9 +126,9 @@ class UnitQueue {
   void Begin();
   void Admit(int64_t item);
   bool Ready(const Entry& entry, int64_t unit) const;
-  void Offer(int64_t unit);       // puts a ready unit into its set
+  void Offer(int64_t unit);  // puts a ready unit into its set
   void Withdraw(int64_t unit);
-  void Requeue(int64_t unit);     // a leased or done unit waits again
+  void Requeue(int64_t unit);  // a leased or done unit waits again
   void OfferReturned(int64_t item);
   Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
   std::optional<int64_t> Fresh(bool infer, bool other);

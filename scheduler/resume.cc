@@ -12,7 +12,8 @@
 namespace tilery {
 namespace {
 
-constexpr int kThreads = 8;            // files are looked at in parallel: a stat over NFS takes a while
+constexpr int kThreads = 8;       // files are looked at in parallel: a stat over NFS takes a while
+constexpr int64_t kChunk = 4096;  // items whose records are in memory at a time
 constexpr int64_t kBandBytes = 16 << 20;
 
 // What stands at an output's path.
@@ -41,7 +42,8 @@ bool Decodes(const std::string& path, const Header& expected) {
     for (int64_t z = 0; z < h.shape[0]; ++z) {
       for (int64_t y = 0; y < h.shape[1]; y += rows) {
         const Box band{{z, y, 0}, {z + 1, std::min(y + rows, h.shape[1]), h.shape[2]}};
-        reader->Read(band, DenseView(buffer.data(), h.dtype, h.channels, band.shape(), Layout::kInterleaved));
+        reader->Read(band, DenseView(buffer.data(), h.dtype, h.channels, band.shape(),
+                                     Layout::kInterleaved));
       }
     }
     reader->CheckEnd();
@@ -58,6 +60,13 @@ Header ExpectedOutput(const Plan& plan, const Item& item) {
   return header;
 }
 
+// One byte or two per item: a job may have 100,000.
+struct Look {
+  Found found = Found::kNothing;
+  bool published = false;  // as the ledger has it
+  bool same_key = false;
+};
+
 Found LookAt(const Plan& plan, const Item& item, const std::optional<OutputRecord>& record,
              std::optional<FileStamp>& stamp) {
   const std::string& path = item.output;
@@ -72,15 +81,47 @@ Found LookAt(const Plan& plan, const Item& item, const std::optional<OutputRecor
   return Decodes(path, ExpectedOutput(plan, item)) ? Found::kStranger : Found::kNothing;
 }
 
+// Looks at all outputs; `touched` gets the records of those whose stamp alone has changed, with the
+// new one.
+std::vector<Look> LookAtAll(const Plan& plan, const std::string& numerics_key, const Ledger& ledger,
+                            std::vector<OutputRecord>& touched) {
+  const auto count = static_cast<int64_t>(plan.items.size());
+  std::vector<Look> looks(plan.items.size());
+  for (int64_t begin = 0; begin < count; begin += kChunk) {
+    const int64_t size = std::min(kChunk, count - begin);
+    std::vector<std::optional<OutputRecord>> records(static_cast<size_t>(size));
+    std::vector<std::optional<FileStamp>> stamps(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) {
+      const Item& item = plan.items[static_cast<size_t>(begin + i)];
+      if (item.refused.empty()) records[i] = ledger.FindOutput(item.output);
+    }
+    ParallelFor(kThreads, size, [&](int64_t i) {
+      const Item& item = plan.items[static_cast<size_t>(begin + i)];
+      if (item.refused.empty()) looks[begin + i].found = LookAt(plan, item, records[i], stamps[i]);
+    });
+    for (int64_t i = 0; i < size; ++i) {
+      if (!records[i]) continue;
+      Look& look = looks[begin + i];
+      look.published = records[i]->published;
+      look.same_key = records[i]->item_key ==
+                      OutputKey(plan.items[static_cast<size_t>(begin + i)].key, numerics_key);
+      if (look.found != Found::kTouched || !look.same_key) continue;
+      records[i]->file.stamp = *stamps[i];
+      touched.push_back(*records[i]);
+    }
+  }
+  return looks;
+}
+
 [[noreturn]] void Refuse(const std::vector<const Item*>& strangers) {
   std::string names;
   for (size_t i = 0; i < std::min<size_t>(3, strangers.size()); ++i) {
     names += (i == 0 ? "" : ", ") + Printable(strangers[i]->output);
   }
   if (strangers.size() > 3) names += ", ...";
-  const std::string count = strangers.size() == 1 ? "1 output exists already and was"
-                                                  : std::to_string(strangers.size()) +
-                                                        " outputs exist already and were";
+  const std::string count =
+      strangers.size() == 1 ? "1 output exists already and was"
+                            : std::to_string(strangers.size()) + " outputs exist already and were";
   throw Error(Fault::kUsage,
               count + " not made by this work folder, or changed since: " + names +
                   ". Name another output.path, remove the files, or say what to do with them: "
@@ -104,8 +145,12 @@ std::unordered_map<std::string, std::vector<std::string>> BricksOnDisk(const std
 
 class BrickFinder {
  public:
-  BrickFinder(const Plan& plan, const std::string& numerics_key, const std::string& scratch, Ledger& ledger)
-      : plan_(plan), numerics_key_(numerics_key), scratch_(scratch), ledger_(ledger),
+  BrickFinder(const Plan& plan, const std::string& numerics_key, const std::string& scratch,
+              Ledger& ledger)
+      : plan_(plan),
+        numerics_key_(numerics_key),
+        scratch_(scratch),
+        ledger_(ledger),
         on_disk_(BricksOnDisk(scratch)) {
     ledger.EachBrick([this](const BrickRecord& brick) { recorded_.emplace(brick.key, brick); });
   }
@@ -144,7 +189,8 @@ class BrickFinder {
     return !error && static_cast<int64_t>(size) == record.size;
   }
 
-  std::optional<BrickRecord> Adopt(const std::string& key, const std::vector<std::string>& files) const {
+  std::optional<BrickRecord> Adopt(const std::string& key,
+                                   const std::vector<std::string>& files) const {
     for (const std::string& file : files) {
       try {
         VerifyBrick(scratch_ / file, key);
@@ -173,26 +219,17 @@ std::string OutputKey(const std::string& item_key, const std::string& numerics_k
 
 Resume PlanResume(const Plan& plan, Existing existing, const std::string& numerics_key,
                   const std::string& scratch, Ledger& ledger) {
-  const auto count = static_cast<int64_t>(plan.items.size());
   Resume resume;
   resume.items.assign(plan.items.size(), ItemState::kOpen);
-  std::vector<std::optional<OutputRecord>> records(plan.items.size());
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    if (plan.items[i].refused.empty()) records[i] = ledger.FindOutput(plan.items[i].output);
-  }
-  std::vector<Found> found(plan.items.size(), Found::kNothing);
-  std::vector<std::optional<FileStamp>> stamps(plan.items.size());
-  ParallelFor(kThreads, count, [&](int64_t i) {
-    const Item& item = plan.items[static_cast<size_t>(i)];
-    if (item.refused.empty()) found[i] = LookAt(plan, item, records[i], stamps[i]);
-  });
-
+  std::vector<OutputRecord> touched;
+  const std::vector<Look> looks = LookAtAll(plan, numerics_key, ledger, touched);
   std::vector<const Item*> strangers;
   for (size_t i = 0; i < plan.items.size(); ++i) {
-    if (found[i] == Found::kStranger) strangers.push_back(&plan.items[i]);
+    if (looks[i].found == Found::kStranger) strangers.push_back(&plan.items[i]);
   }
   if (!strangers.empty() && existing == Existing::kRefuse) Refuse(strangers);
 
+  for (const OutputRecord& record : touched) ledger.RecordOutput(record);
   BrickFinder bricks(plan, numerics_key, scratch, ledger);
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const Item& item = plan.items[i];
@@ -200,22 +237,17 @@ Resume PlanResume(const Plan& plan, Existing existing, const std::string& numeri
       resume.items[i] = ItemState::kFailed;
       continue;
     }
-    const std::string key = OutputKey(item.key, numerics_key);
-    const bool same = found[i] == Found::kSame || found[i] == Found::kTouched;
-    if (same && records[i]->item_key == key) {
+    const Look& look = looks[i];
+    if ((look.found == Found::kSame || look.found == Found::kTouched) && look.same_key) {
       resume.items[i] = ItemState::kUnchanged;
-      if (found[i] == Found::kTouched) {
-        records[i]->file.stamp = *stamps[i];
-        ledger.RecordOutput(*records[i]);
-      }
-    } else if (found[i] == Found::kStranger && existing == Existing::kSkip) {
+    } else if (look.found == Found::kStranger && existing == Existing::kSkip) {
       resume.items[i] = ItemState::kUnchanged;
     } else {
       // From now on the path is ours, whatever stands there.
       OutputRecord claim;
       claim.path = item.output;
-      claim.item_key = key;
-      records[i] && records[i]->published ? ledger.RecordOutput(claim) : ledger.ClaimOutput(item.output, key);
+      claim.item_key = OutputKey(item.key, numerics_key);
+      look.published ? ledger.RecordOutput(claim) : ledger.ClaimOutput(claim.path, claim.item_key);
       bricks.Item(static_cast<int64_t>(i), resume);
     }
   }

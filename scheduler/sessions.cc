@@ -49,7 +49,8 @@ Session& SessionTable::Join(PeerId peer, const Json& hello, UnitQueue& queue, do
 }
 
 Session* SessionTable::Of(PeerId peer) {
-  const auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& s) { return s->peer == peer; });
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const auto& s) { return s->peer == peer; });
   return found == all_.end() ? nullptr : found->get();
 }
 
@@ -71,7 +72,8 @@ void SessionTable::Unlink(Session& session) {
 }
 
 int SessionTable::alive() const {
-  return static_cast<int>(std::count_if(all_.begin(), all_.end(), [](const auto& s) { return s->alive; }));
+  return static_cast<int>(
+      std::count_if(all_.begin(), all_.end(), [](const auto& s) { return s->alive; }));
 }
 
 void SessionTable::TakeRenewal(Session& session, const Json& renewal, double now) {
@@ -79,7 +81,8 @@ void SessionTable::TakeRenewal(Session& session, const Json& renewal, double now
   const auto batches = Number<int64_t>(renewal, "batches", 0);
   if (phase != session.phase || batches != session.batches) {
     if (batches > session.batches && phase == session.phase && session.batches >= 0) {
-      const double each = (now - session.changed_at) / static_cast<double>(batches - session.batches);
+      const double each =
+          (now - session.changed_at) / static_cast<double>(batches - session.batches);
       session.slowest_batch_s = std::max(session.slowest_batch_s, each);
     }
     session.phase = phase;
@@ -102,14 +105,17 @@ void SessionTable::TakeProfile(Session& session, const Json& profile, double now
       std::max(report.peak_host_bytes, Number<int64_t>(profile, "peak_host_bytes", 0));
   report.peak_device_bytes =
       std::max(report.peak_device_bytes, Number<int64_t>(profile, "peak_device_bytes", 0));
-  report.steady_allocations = Number<int64_t>(profile, "steady_allocations", report.steady_allocations);
+  report.steady_allocations =
+      Number<int64_t>(profile, "steady_allocations", report.steady_allocations);
   const auto trace = profile.find("trace");
   if (trace == profile.end() || !trace->is_array()) return;
-  const int64_t offset_us = static_cast<int64_t>(now * 1e6) - Number<int64_t>(profile, "clock_us", 0);
+  const int64_t offset_us =
+      static_cast<int64_t>(now * 1e6) - Number<int64_t>(profile, "clock_us", 0);
   for (const Json& event : *trace) {
     if (!event.is_array() || event.size() != 5) continue;
     session.trace.push_back({event[0].get<std::string>(), event[1].get<int64_t>() + offset_us,
-                             event[2].get<int64_t>(), event[3].get<int64_t>(), event[4].get<int64_t>()});
+                             event[2].get<int64_t>(), event[3].get<int64_t>(),
+                             event[4].get<int64_t>()});
     if (session.trace.size() > kTraceKept) session.trace.pop_front();
   }
 }

@@ -21,19 +21,19 @@ struct TraceRow {
 struct Session {
   WorkerReport report;
   UnitQueue::WorkerIndex index = 0;
-  PeerId peer = 0;              // 0: no link now
-  bool alive = true;            // its process may still report
-  int64_t last_outcome = 0;     // highest "seq" taken
+  PeerId peer = 0;                             // 0: no link now
+  bool alive = true;                           // its process may still report
+  int64_t last_outcome = 0;                    // highest "seq" taken
   int64_t tiles_wanted = 0, units_wanted = 0;  // may be sent so many more
-  bool asked = false;           // its last `want` has not been answered
+  bool asked = false;                          // its last `want` has not been answered
 
   // Signs of life; see HungLimit.
   std::string phase;
   int64_t batches = -1;
   double changed_at = 0, slowest_batch_s = 0;
-  double killed_at = -1;        // asked to be killed since it hung; -1: not
-  double replaced_at = -1;      // another process of the same name joined; -1: not
-  std::string hung;             // words, if killed for it
+  double killed_at = -1;    // asked to be killed since it hung; -1: not
+  double replaced_at = -1;  // another process of the same name joined; -1: not
+  std::string hung;         // words, if killed for it
 
   std::deque<TraceRow> trace;
 };
@@ -41,21 +41,21 @@ struct Session {
 // Not thread-safe. Sessions stay where they are as long as the table lives.
 class SessionTable {
  public:
-  // A process that greets: a new session, or the one that it had before its link broke. `now` in seconds
-  // of the run. A living older process of the same name counts as replaced.
+  // A process that greets: a new session, or the one that it had before its link broke. `now` in
+  // seconds of the run. A living older process of the same name counts as replaced.
   Session& Join(PeerId peer, const Json& hello, UnitQueue& queue, double now);
   Session* Of(PeerId peer);                     // nullptr if unknown
   Session* OldestAlive(const std::string& id);  // nullptr if none
   Session* ByIndex(UnitQueue::WorkerIndex index);
-  void Unlink(Session& session);                // its link is gone
+  void Unlink(Session& session);  // its link is gone
   std::vector<std::unique_ptr<Session>>& all() { return all_; }
   int alive() const;
 
   // Takes over what `profile` says. `offset_us`: the run's clock minus the worker's.
   static void TakeProfile(Session& session, const Json& profile, double now);
   static void TakeRenewal(Session& session, const Json& renewal, double now);
-  // For so long its signs of life may stay the same. Loading, compiling and warming up have limits of their
-  // own.
+  // For so long its signs of life may stay the same. Loading, compiling and warming up have limits
+  // of their own.
   static double HungLimit(const Session& session);
   // With the trace if `whole`.
   static WorkerReport Report(const Session& session, bool busy, bool whole);

@@ -12,7 +12,9 @@ bool PlainName(const std::string& name, const std::string& prefix) {
   return name.starts_with(prefix) && name.find('/') == std::string::npos;
 }
 
-std::string Times(int n) { return n == 1 ? "once" : n == 2 ? "twice" : std::to_string(n) + " times"; }
+std::string Times(int n) {
+  return n == 1 ? "once" : n == 2 ? "twice" : std::to_string(n) + " times";
+}
 
 }  // namespace
 
@@ -81,8 +83,8 @@ void Settlement::TakeDone(Session& session, int64_t lease, int64_t unit, const D
   const bool output = ref.kind == UnitKind::kAssemble || (ref.kind == UnitKind::kInfer && !brick);
   const std::string key = brick ? builder_.BrickKey(ref.item, ref.block) : item.key;
   if (output ? done.file != item.output : !PlainName(done.file, key + ".")) {
-    throw Error(Fault::kInternal, "a result for unit " + std::to_string(unit) + " in the wrong file '" +
-                                      Printable(done.file) + "'");
+    throw Error(Fault::kInternal, "a result for unit " + std::to_string(unit) +
+                                      " in the wrong file '" + Printable(done.file) + "'");
   }
   if (queue_.Finish(lease, unit, dropped_)) return Accept(session, ref, unit, done);
 
@@ -114,7 +116,8 @@ void Settlement::Accept(Session& session, const UnitRef& ref, int64_t unit, cons
     ledger_.RecordBrick({key, done.file, done.published.size, done.published.hash, done.tiles});
     return;
   }
-  ledger_.RecordOutput({item.output, builder_.OutputKeyOf(ref.item), true, done.published, item.tiles});
+  ledger_.RecordOutput(
+      {item.output, builder_.OutputKeyOf(ref.item), true, done.published, item.tiles});
   ++result_.items_done;
   if (item.infer_units > 1 || item.staged) CloseItem(ref.item);
 }
@@ -151,12 +154,15 @@ void Settlement::Expire(double now) {
   }
 }
 
-void Settlement::Judge(const UnitQueue::CameBack& back, const std::string& stage, const std::string& reason) {
+void Settlement::Judge(const UnitQueue::CameBack& back, const std::string& stage,
+                       const std::string& reason) {
   if (back.back != UnitQueue::Back::kSpent) return;
   const UnitRef ref = queue_.Find(back.unit);
-  const std::string what = std::string(UnitKindName(ref.kind)) + " unit " + std::to_string(ref.block);
-  const std::string why = back.poisoned ? what + " ended two workers and was set aside; the last: "
-                                        : what + " failed " + Times(queue_.attempts(back.unit)) + "; the last: ";
+  const std::string what =
+      std::string(UnitKindName(ref.kind)) + " unit " + std::to_string(ref.block);
+  const std::string why =
+      back.poisoned ? what + " ended two workers and was set aside; the last: "
+                    : what + " failed " + Times(queue_.attempts(back.unit)) + "; the last: ";
   FailItem(back.item, stage, why + reason);
 }
 

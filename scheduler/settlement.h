@@ -1,8 +1,8 @@
-// The one place where outcomes are judged: what an attempt means for the queue, the ledger, the files and the
-// figures of the run.
+// The one place where outcomes are judged: what an attempt means for the queue, the ledger, the
+// files and the figures of the run.
 //
-// Everything is collected and becomes true with Commit: one transaction first, then what depends on it (bricks
-// deleted, leases dropped). Nothing may be leased between Take and Commit.
+// Everything is collected and becomes true with Commit: one transaction first, then what depends on
+// it (bricks deleted, leases dropped). Nothing may be leased between Take and Commit.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,18 @@ class Settlement {
   void Expire(double now);
   void FailItem(int64_t item, const std::string& stage, const std::string& reason);
 
-  // Leases that nobody waits for any more, since the last call. Error of the ledger: nothing of what was
-  // collected counts, and the run must end.
+  // Leases that nobody waits for any more, since the last call. Error of the ledger: nothing of
+  // what was collected counts, and the run must end.
   std::vector<UnitQueue::Dropped> Commit();
 
-  const RunResult& result() const { return result_; }  // figures and failures; no workers, no status
-  int64_t tiles_total() const { return tiles_total_; } // of the job: falls with items that fail
+  const RunResult& result() const {
+    return result_;
+  }  // figures and failures; no workers, no status
+  int64_t tiles_total() const { return tiles_total_; }  // of the job: falls with items that fail
   int64_t tiles_done() const { return tiles_done_; }
-  int64_t tiles_now() const { return tiles_now_; }     // accepted from workers of this run: for the ETA
+  int64_t tiles_now() const {
+    return tiles_now_;
+  }  // accepted from workers of this run: for the ETA
 
  private:
   void TakeDone(Session& session, int64_t lease, int64_t unit, const Done& done);

@@ -11,7 +11,8 @@ void ThrowSqlite(sqlite3* db, int code, const std::string& doing, const std::str
   const std::string said = db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code);
   switch (code & 0xff) {
     case SQLITE_FULL:
-      throw Error(Fault::kOutput, what + "the disk is full (" + said + "): free space and run again");
+      throw Error(Fault::kOutput,
+                  what + "the disk is full (" + said + "): free space and run again");
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
     case SQLITE_READONLY:
@@ -41,8 +42,8 @@ Statement::~Statement() { sqlite3_finalize(statement_); }
 
 Statement& Statement::Bind(std::string_view bytes) {
   // An empty view may have no address, which SQLite would take for NULL.
-  sqlite3_bind_blob64(statement_, ++bound_, bytes.data() != nullptr ? bytes.data() : "", bytes.size(),
-                      SQLITE_STATIC);
+  sqlite3_bind_blob64(statement_, ++bound_, bytes.data() != nullptr ? bytes.data() : "",
+                      bytes.size(), SQLITE_STATIC);
   return *this;
 }
 
@@ -79,7 +80,8 @@ void Statement::Reset() {
 std::string Statement::Bytes(int column) const {
   const void* data = sqlite3_column_blob(statement_, column);
   const int size = sqlite3_column_bytes(statement_, column);
-  return data != nullptr ? std::string(static_cast<const char*>(data), static_cast<size_t>(size)) : "";
+  return data != nullptr ? std::string(static_cast<const char*>(data), static_cast<size_t>(size))
+                         : "";
 }
 
 int64_t Statement::Number(int column) const { return sqlite3_column_int64(statement_, column); }

@@ -10,9 +10,10 @@ struct sqlite3_stmt;
 
 namespace tilery {
 
-// Throws what a result code of the library means for the file `name`: Error(kOutput) if writing failed,
-// Error(kInternal) if the file is damaged or another process writes it.
-[[noreturn]] void ThrowSqlite(sqlite3* db, int code, const std::string& doing, const std::string& name);
+// Throws what a result code of the library means for the file `name`: Error(kOutput) if writing
+// failed, Error(kInternal) if the file is damaged or another process writes it.
+[[noreturn]] void ThrowSqlite(sqlite3* db, int code, const std::string& doing,
+                              const std::string& name);
 
 // A prepared statement. Use: Bind in order, then Run, or Row until false. Not thread-safe.
 class Statement {

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "io/error.h"
@@ -17,7 +18,8 @@ std::optional<int64_t> WholeNumber(std::string_view text) {
   int64_t value = 0;
   const auto end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
-  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != end || value < 0) return std::nullopt;
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != end || value < 0)
+    return std::nullopt;
   return value;
 }
 
@@ -34,19 +36,33 @@ std::vector<std::string> Fields(const std::string& name) {
 }
 
 bool IsKey(const std::string& text) {
-  return text.size() == kKeyDigits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return text.size() == kKeyDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Keys of the bricks that units of this plan would make.
-std::unordered_set<std::string> WantedBricks(const Plan& plan, const std::string& numerics_key) {
-  std::unordered_set<std::string> wanted;
+// Splits the recorded bricks into files to keep, since a unit of this plan would make them, and
+// keys to forget. The plan may have millions of units, so the few records are looked up, not the
+// units stored.
+struct Recorded {
+  std::unordered_set<std::string> kept_files;
+  std::vector<std::string> forgotten_keys;
+};
+Recorded JudgeRecords(const Plan& plan, const std::string& numerics_key, const Ledger& ledger) {
+  std::unordered_map<std::string, std::string> records;
+  ledger.EachBrick([&](const BrickRecord& brick) { records.emplace(brick.key, brick.file); });
+  Recorded judged;
   for (const Item& item : plan.items) {
+    if (records.empty()) break;
     if (!item.refused.empty() || item.infer_units < 2) continue;
     for (int64_t block = 0; block < item.infer_units; ++block) {
-      wanted.insert(UnitKey(item.key, numerics_key, block));
+      const auto found = records.find(UnitKey(item.key, numerics_key, block));
+      if (found == records.end()) continue;
+      judged.kept_files.insert(found->second);
+      records.erase(found);
     }
   }
-  return wanted;
+  for (const auto& [key, file] : records) judged.forgotten_keys.push_back(key);
+  return judged;
 }
 
 std::set<std::filesystem::path> OutputFolders(const Plan& plan) {
@@ -83,23 +99,16 @@ int64_t EpochOfAttempt(const std::string& attempt) {
   return WholeNumber(f[1]).value_or(-1);
 }
 
-void SweepDead(const Plan& plan, const std::string& numerics_key, const std::string& scratch, Ledger& ledger,
-               bool finished) {
+void SweepDead(const Plan& plan, const std::string& numerics_key, const std::string& scratch,
+               Ledger& ledger, bool finished) {
   const int64_t epoch = ledger.epoch();
-  const auto dead = [&](int64_t of) { return of >= 0 && (of < epoch || (finished && of == epoch)); };
+  const auto dead = [&](int64_t of) {
+    return of >= 0 && (of < epoch || (finished && of == epoch));
+  };
 
   // Records first: a file may go only when nothing names it any more.
-  std::unordered_set<std::string> kept;
-  std::vector<std::string> forgotten;
-  const auto wanted = WantedBricks(plan, numerics_key);
-  ledger.EachBrick([&](const BrickRecord& brick) {
-    if (wanted.contains(brick.key)) {
-      kept.insert(brick.file);
-    } else {
-      forgotten.push_back(brick.key);
-    }
-  });
-  for (const std::string& key : forgotten) ledger.ForgetBrick(key);
+  const Recorded recorded = JudgeRecords(plan, numerics_key, ledger);
+  for (const std::string& key : recorded.forgotten_keys) ledger.ForgetBrick(key);
   ledger.Commit();
 
   std::error_code failed;
@@ -108,7 +117,8 @@ void SweepDead(const Plan& plan, const std::string& numerics_key, const std::str
        entry.increment(failed)) {
     const std::string name = entry->path().filename().string();
     const auto parsed = ParseScratchName(name);
-    if (parsed && dead(parsed->epoch) && !kept.contains(name)) remove.push_back(entry->path());
+    if (parsed && dead(parsed->epoch) && !recorded.kept_files.contains(name))
+      remove.push_back(entry->path());
   }
   for (const auto& path : remove) {
     std::error_code ignored;
@@ -118,10 +128,12 @@ void SweepDead(const Plan& plan, const std::string& numerics_key, const std::str
   auto folders = OutputFolders(plan);
   if (!scratch.empty()) folders.insert(scratch);
   for (const auto& folder : folders) {
-    SweepTemporaries(folder, [&](const std::string& attempt) { return dead(EpochOfAttempt(attempt)); });
+    SweepTemporaries(folder,
+                     [&](const std::string& attempt) { return dead(EpochOfAttempt(attempt)); });
   }
   // Small files are written by whoever holds the lock of the work folder, which is this process.
-  const std::string own = "-" + std::to_string(getpid()) + "-";
+  std::string own = "-";
+  own += std::to_string(getpid()) + "-";
   SweepTemporaries(ledger.work(), [&](const std::string& attempt) {
     return attempt.starts_with("small-") && attempt.find(own) == std::string::npos;
   });

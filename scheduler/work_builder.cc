@@ -13,7 +13,8 @@ constexpr int64_t kBricksInMessage = 1000;
 
 }  // namespace
 
-WorkBuilder::WorkBuilder(const Plan& plan, const WorkerContext& context, const Ledger& ledger, int64_t epoch)
+WorkBuilder::WorkBuilder(const Plan& plan, const WorkerContext& context, const Ledger& ledger,
+                         int64_t epoch)
     : plan_(plan), context_(context), ledger_(ledger), epoch_(epoch) {
   for (const ItemParams& params : plan.params) {
     passes_.push_back(std::count_if(params.transfer.passes.begin(), params.transfer.passes.end(),
@@ -36,13 +37,16 @@ UnitWork WorkBuilder::Build(const UnitQueue::Grant& grant) {
   work.block = grant.block;
   work.whole = grant.kind == UnitKind::kInfer && item.infer_units == 1;
   if (grant.kind == UnitKind::kStage) {
-    work.stage_file = item.key + "." + std::to_string(epoch_) + "." + std::to_string(grant.lease) + ".stage";
+    work.stage_file =
+        item.key + "." + std::to_string(epoch_) + "." + std::to_string(grant.lease) + ".stage";
   } else if (grant.kind == UnitKind::kInfer && item.staged) {
-    // A stage unit was left out if all bricks were there. Its file is then missing, which the worker reports.
+    // A stage unit was left out if all bricks were there. Its file is then missing, which the
+    // worker reports.
     const std::string& file = items_[grant.item].stage_file;
     work.stage_file = file.empty() ? item.key + ".none.stage" : file;
   }
-  if (grant.kind == UnitKind::kInfer && !work.whole) work.brick_key = BrickKey(grant.item, grant.block);
+  if (grant.kind == UnitKind::kInfer && !work.whole)
+    work.brick_key = BrickKey(grant.item, grant.block);
   if (grant.kind == UnitKind::kAssemble) AddBricks(grant.item, work);
   return work;
 }

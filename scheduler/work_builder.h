@@ -1,4 +1,5 @@
-// Turns a granted unit into the work that a worker is sent, and knows where the files of items under way are.
+// Turns a granted unit into the work that a worker is sent, and knows where the files of items
+// under way are.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class WorkBuilder {
   void Staged(int64_t item, const std::string& file) { items_[item].stage_file = file; }
   void CountTiles(int64_t item, int64_t tiles) { items_[item].tiles_done += tiles; }
   int64_t tiles_done(int64_t item) const;
-  // Files of a finished or failed item other than bricks: removed by the caller, names relative to scratch.
+  // Files of a finished or failed item other than bricks: removed by the caller, names relative to
+  // scratch.
   std::vector<std::string> Forget(int64_t item);
 
  private:

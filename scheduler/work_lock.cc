@@ -50,9 +50,10 @@ WorkLock::WorkLock(const std::filesystem::path& work) {
     if (reason != EAGAIN && reason != EACCES) {
       throw Error(Fault::kOutput, Errno("lock " + Printable(file.string()), reason));
     }
-    throw Error(Fault::kUsage, "the work folder " + name + " is in use by " + holder +
-                                   ": wait until it has finished, end it, or name another folder with "
-                                   "execution.work (--work)");
+    throw Error(Fault::kUsage,
+                "the work folder " + name + " is in use by " + holder +
+                    ": wait until it has finished, end it, or name another folder with "
+                    "execution.work (--work)");
   }
   char host[256] = {};
   gethostname(host, sizeof host - 1);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "io/error.h"
+#include "io/file.h"
 #include "worker/fault_points.h"
 #include "worker/unit_runner.h"
 
@@ -342,6 +343,11 @@ std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerS
                     ", the job's numerics record was made for '" + context.device_kind +
                     "' with Torch " + context.torch +
                     ": use one kind of device, or another work folder");
+  }
+  const std::string hash = HashFile(context.model);
+  if (hash != context.model_hash) {
+    throw Error(Fault::kModel, Printable(context.model) +
+                                   " changed since the job was planned: run again to plan anew");
   }
   EngineOptions options;
   options.model = context.model;

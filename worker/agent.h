@@ -14,7 +14,7 @@
 namespace tilery {
 
 // Makes the engine for the job; throws what Engine::Create throws, or Error(kModel) if this device
-// is not the one that the numerics record was made for.
+// is not the one that the numerics record was made for, or the model file is not the one that was planned with.
 using EngineFactory =
     std::function<std::unique_ptr<Engine>(const WorkerContext&, const WorkerStart&, Profile&)>;
 std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerStart& start,

@@ -1,6 +1,5 @@
 #include "worker/infer_unit.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "io/brick.h"
@@ -179,11 +178,6 @@ Done WriteResult(const UnitEnv& env, UnitTask& task, const Metadata& metadata,
   }
   FaultPoint(FaultPlace::kPublish);
   return done;
-}
-
-int64_t ModelPasses(const Transfer& transfer) {
-  return std::count_if(transfer.passes.begin(), transfer.passes.end(),
-                       [](const Pass& pass) { return pass.op == Pass::Op::kModel; });
 }
 
 }  // namespace tilery

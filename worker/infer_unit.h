@@ -23,7 +23,4 @@ InferInput ReadInput(const UnitEnv& env, UnitTask& task);
 Done WriteResult(const UnitEnv& env, UnitTask& task, const Metadata& metadata,
                  const InferOutput& result);
 
-// Model runs of one tile position.
-int64_t ModelPasses(const Transfer& transfer);
-
 }  // namespace tilery

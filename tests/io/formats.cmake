@@ -4,6 +4,7 @@ set_target_properties(format_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT
 target_link_libraries(format_tool PRIVATE tilery_io)
 
 tilery_test(format_test
+  exif_test.cc
   format_contract_test.cc
   format_test.cc
   jpeg_test.cc
@@ -12,3 +13,5 @@ tilery_test(format_test
   png_test.cc
   tiff_test.cc
   LIBS tilery_io ZLIB::ZLIB)
+
+tilery_pytest(format_second_opinion "${CMAKE_CURRENT_SOURCE_DIR}/test_formats.py" LABELS unit)

@@ -261,6 +261,14 @@ TEST_F(NiftiTest, ACutGzipFileIsAnErrorWithBytesExpectedAndFound) {
             std::string::npos);
 }
 
+TEST_F(NiftiTest, AHeaderThatPromisesMoreThanTheFileCanHoldIsRefusedAtOnce) {
+  std::string file = Nifti1({});
+  for (const size_t at : {42, 44, 46}) Store<int16_t>(file.data() + at, 20000, false);
+  PutFile(folder_ / "v.nii.gz", Gzip(file));
+  const std::string message = ErrorOf(Fault::kInput, [&] { OpenReader(folder_ / "v.nii.gz"); });
+  EXPECT_NE(message.find("16000000000000 bytes"), std::string::npos) << message;
+}
+
 TEST_F(NiftiTest, AFlippedChecksumOrLengthIsAnError) {
   const std::string whole = Gzip(Nifti1({}));
   for (const size_t back : {1, 4, 5, 8}) {

@@ -104,6 +104,15 @@ TEST_F(PngTest, AnInterlacedPictureBeyondTheLimitIsRefusedWithBothNumbers) {
   EXPECT_NE(message.find("1073741824"), std::string::npos) << message;
 }
 
+TEST_F(PngTest, AHeaderThatPromisesMoreThanTheFileCanHoldIsRefusedAtOnce) {
+  for (const auto& [width, height] :
+       {std::pair{30000u, 30000u}, {0x7FFFFFFFu, 1u}, {1u, 0x7FFFFFFFu}}) {
+    PutFile(folder_ / "a.png", PngFile({width, height, 8, 6}, "x"));
+    const std::string message = ErrorOf(Fault::kInput, [&] { OpenReader(folder_ / "a.png"); });
+    EXPECT_NE(message.find("a.png"), std::string::npos) << message;
+  }
+}
+
 TEST_F(PngTest, ColoursUnderNoAlphaSurvive) {
   Picture picture =
       MakePicture({"png", DType::kU8, 2, AlphaKind::kStraight, Access::kRandom, 4, {1, 8, 8}});

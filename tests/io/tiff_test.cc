@@ -271,27 +271,28 @@ TEST_F(TiffTest, UnknownTagsPrintNothing) {
   EXPECT_EQ(got.at<uint8_t>(0, 0, 1, 1), 'd');
 }
 
-TEST_F(TiffTest, ALargeCompressedStripIsReadByRows) {
+TEST_F(TiffTest, LargeCompressedStripsAreReadByRows) {
   constexpr uint32_t kSide = 8300;  // 66 MiB in one strip
   std::string rows(size_t{kSide} * kSide, '\0');
   for (uint32_t y = 0; y < kSide; ++y) rows[size_t{y} * kSide + y] = static_cast<char>(1 + y % 200);
-  TiffBuilder tiff = GrayPage(Zlib(rows), kSide, kSide, 8);
+  TiffBuilder tiff;
+  tiff.Size(kSide, kSide, 8, 2, kGray);
+  tiff.Strips({Zlib(rows), Zlib(std::string(rows.size(), '\7'))}, kSide);
   tiff.Short(259, {8});
+  tiff.Short(284, {2});  // a plane for each channel
+  tiff.Short(338, {0});
   tiff.EndPage();
   PutFile(folder_ / "a.tif", tiff.file());
   const auto reader = OpenReader(folder_ / "a.tif");
   EXPECT_EQ(reader->header().access, Access::kRows);
-  std::vector<std::byte> row(kSide);
+  std::vector<std::byte> row(kSide * 2);
+  const View view = DenseView(row.data(), DType::kU8, 2, {1, 1, kSide}, Layout::kInterleaved);
   for (const int64_t y : {0, 1, 4000, 8299}) {
-    reader->Read({{0, y, 0}, {1, y + 1, kSide}},
-                 DenseView(row.data(), DType::kU8, 1, {1, 1, kSide}, Layout::kPlanar));
-    EXPECT_EQ(static_cast<int>(row[static_cast<size_t>(y)]), 1 + y % 200);
+    reader->Read({{0, y, 0}, {1, y + 1, kSide}}, view);
+    EXPECT_EQ(static_cast<int>(*view.at(0, 0, 0, y)), 1 + y % 200);
+    EXPECT_EQ(static_cast<int>(*view.at(1, 0, 0, y)), 7);
   }
-  std::byte one{};
-  ErrorOf(Fault::kInternal, [&] {
-    reader->Read({{0, 0, 0}, {1, 1, 1}},
-                 DenseView(&one, DType::kU8, 1, {1, 1, 1}, Layout::kPlanar));
-  });
+  ErrorOf(Fault::kInternal, [&] { reader->Read({{0, 0, 0}, {1, 1, kSide}}, view); });
 }
 
 TEST_F(TiffTest, PicturesThatMayOutgrowTheClassicFormatBecomeBig) {
