@@ -184,7 +184,9 @@ std::vector<Rational> AsScale(const JobValue& value, const JobKey& key) {
   for (const JobValue* item : OneOrMany(value, key)) {
     try {
       if (item->kind != JobValue::Kind::kScalar) throw Error(Fault::kUsage, "");
-      out.push_back(Rational::Parse(item->text));
+      // JSON writers like to make 2 a 2.0.
+      const std::string& text = item->text;
+      out.push_back(Rational::Parse(text.ends_with(".0") ? text.substr(0, text.size() - 2) : text));
     } catch (const Error&) {
       RefuseValue(*item, key.key,
                   "'" + Shown(*item) +

@@ -130,18 +130,26 @@ JobValue FlagValue(const JobKey& key, const std::vector<std::string>& values) {
   const bool literal = key.type == KeyType::kText || key.type == KeyType::kTexts ||
                        key.type == KeyType::kPath || key.type == KeyType::kPaths ||
                        key.type == KeyType::kTemplate;
-  const auto parse = [&](const std::string& text) {
-    const bool yaml = !literal && (key.type == KeyType::kPost ||
-                                   (!text.empty() && (text[0] == '[' || text[0] == '{')));
-    if (!yaml) return scalar(text);
+  const auto parse = [&](std::string text) {
+    if (literal) return scalar(text);
+    text.erase(0, text.find_first_not_of(' '));
+    if (text.empty() || (text[0] != '[' && text[0] != '{')) return scalar(text);
     JobValue value = ParseYaml(text, where);
     value.where = where;
     return value;
   };
+  if (key.type == KeyType::kPost) {
+    // One list, however it was cut into words: sigmoid {threshold: 0.5}, or [sigmoid, {scale: [2,
+    // 0]}].
+    std::string steps;
+    for (const std::string& value : values) steps += (steps.empty() ? "" : ", ") + value;
+    JobValue list = ParseYaml("[" + steps + "]", where);
+    list.where = where;
+    return list;
+  }
   if (values.size() == 1) {
     const std::string& text = values[0];
-    if (!literal && TakesManyValues(key) && key.type != KeyType::kPost &&
-        text.find(',') != text.npos && text[0] != '[') {
+    if (!literal && TakesManyValues(key) && text.find(',') != text.npos && text[0] != '[') {
       return parse("[" + text + "]");  // --tiling.tile 8,32,48
     }
     return parse(text);

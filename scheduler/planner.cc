@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "io/error.h"
 #include "scheduler/item_rules.h"
@@ -134,12 +135,12 @@ std::string RefuseShape(const Item& item, const ItemParams& params) {
   }
 }
 
-// Why this input takes no part, or "". Sets item.params.
+// Why this item takes no part, or "". Its paths and header are set; sets item.params.
 std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_declared,
                   RuleBook& rules, Plan& plan, Item& item) {
   if (!input.error.empty()) return input.error;
-  const std::string name = Printable(input.path) + ": ";
-  const Header& header = input.header;
+  const std::string name = Printable(item.input) + ": ";
+  const Header& header = item.header;
   const std::string format = FormatOfExtension(item.output);
   if (format.empty()) {
     return name + "no format is known for the output " + Printable(item.output) +
@@ -161,6 +162,24 @@ std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_
   if (!decided.refused.empty()) return name + decided.refused;
   const std::string shape = RefuseShape(item, plan.params[static_cast<size_t>(item.params)]);
   return shape.empty() ? "" : name + shape;
+}
+
+// Sizes units and refuses items whose scratch is beyond the limit. Sizes depend on the tiles of all
+// items that take part, so they are decided anew when some drop out.
+void SizeWithinScratch(const Job& job, Plan& plan) {
+  for (bool settled = false; !settled;) {
+    settled = true;
+    SizeUnits(plan, job.execution.unit_memory);
+    if (!job.execution.scratch_limit) return;
+    for (Item& item : plan.items) {
+      if (item.scratch_bytes <= *job.execution.scratch_limit) continue;
+      item.refused = Printable(item.input) + ": needs " + std::to_string(item.scratch_bytes) +
+                     " bytes of scratch, but execution.scratch_limit is " +
+                     std::to_string(*job.execution.scratch_limit) +
+                     "; raise it, or choose a smaller overlap";
+      settled = false;
+    }
+  }
 }
 
 // Bound of what one unit of the item holds in host memory: input, accumulator, result.
@@ -200,7 +219,7 @@ void Summarize(Resolved& out) {
 }  // namespace
 
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
-                  const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
+                  std::vector<InputHeader> inputs, std::vector<std::string> outputs) {
   if (inputs.size() != outputs.size()) {
     throw Error(Fault::kInternal, std::to_string(inputs.size()) + " inputs, " +
                                       std::to_string(outputs.size()) + " outputs");
@@ -225,13 +244,13 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
   RuleBook rules(job, out.contract, tiling.tiling, out.dims);
   for (size_t k = 0; k < inputs.size(); ++k) {
     Item& item = plan.items[k];
-    item.input = inputs[k].path;
-    item.output = outputs[k];
+    item.input = std::move(inputs[k].path);
+    item.output = std::move(outputs[k]);
     item.stamp = inputs[k].stamp;
-    item.header = inputs[k].header;
+    item.header = std::move(inputs[k].header);
     item.refused = Judge(inputs[k], job, out.dims, contract.dims.has_value(), rules, plan, item);
   }
-  SizeUnits(plan, job.execution.unit_memory);
+  SizeWithinScratch(job, plan);
   for (size_t k = 0; k < inputs.size(); ++k) {
     Item& item = plan.items[k];
     // A refused item has no parameters; its key only tells it from others.

@@ -26,8 +26,9 @@ struct Resolved {
 // `model_hash` goes into the items' keys, together with their effective parameters and the program's
 // numerics number. Items whose header failed, or whose output can't hold the result, are refused
 // (Item::refused). Error(kUsage): tiling mistakes, two items for one output, an output that is an input.
+// `inputs` and `outputs` are taken by value: jobs of many items move them in and so hold each path once.
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
-                  const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs);
+                  std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
 // Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of the
 // plan's tiles gets quarter-size units (items that are one unit anyway stay whole). Fills everything of the

@@ -68,6 +68,9 @@ void SizeUnits(Plan& plan, int64_t unit_memory) {
   plan.tiles = 0;
   for (Item& item : plan.items) {
     item.first_unit = plan.units;
+    item.tiles = item.scratch_bytes = item.seam_bytes = item.output_bytes = 0;
+    item.infer_units = 0;
+    item.staged = false;
     if (!item.refused.empty()) continue;
     const ItemParams& params = plan.params[static_cast<size_t>(item.params)];
     const int64_t grid = GridTiles(item.header.shape, params.tiling);

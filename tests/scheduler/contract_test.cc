@@ -11,7 +11,7 @@ namespace {
 
 TEST(ContractTest, ReadsAllKeysOfAModelsOwnFile) {
   const Contract contract = ContractFromJson(
-      R"({"scale": 2, "dims": 2, "channels": {"in": 3, "out": 3, "order": "rgb"}, "range": [0, 1],
+      R"({"scale": 2.0, "dims": 2, "channels": {"in": 3, "out": 3, "order": "rgb"}, "range": [0, 1],
           "mean": [0.5], "std": [0.25, 0.5, 1], "radius": 7, "multiple": 4, "name": "anything",
           "tiling": {"tile": 256, "overlap": 16}})",
       "file");

@@ -98,6 +98,27 @@ TEST_F(JobTest, FlagsBeatTheFileAndCountFromTheCurrentFolder) {
   EXPECT_EQ(job.outputs[0].post.size(), 2u);
 }
 
+TEST_F(JobTest, AListInAFlagMayComeWholeOrCutIntoWords) {
+  const auto load = [](const std::string& name, const std::vector<std::string>& values) {
+    Flags flags = kNeeded;
+    flags.push_back({name, values});
+    return LoadJob("", flags);
+  };
+  for (const std::vector<std::string>& post :
+       {std::vector<std::string>{"[sigmoid, {scale: [2, 0]}]"},
+        std::vector<std::string>{"sigmoid", " {scale: [2", " 0]}"},
+        std::vector<std::string>{"sigmoid", "scale: [2, 0]"}}) {
+    const Job job = load("output.post", post);
+    ASSERT_EQ(job.outputs[0].post.size(), 2u) << post[0];
+    EXPECT_EQ(job.outputs[0].post[1].values, (std::vector<double>{2, 0}));
+  }
+  const std::array<double, 2> range{0, 255};
+  EXPECT_EQ(load("model.range", {"[0, 255]"}).model.contract.range, range);
+  EXPECT_EQ(load("model.range", {"0", " 255"}).model.contract.range, range);
+  EXPECT_EQ(load("model.range", {"0,255"}).model.contract.range, range);
+  EXPECT_EQ(load("output.post", {"argmax"}).outputs[0].post.size(), 1u);
+}
+
 TEST_F(JobTest, FlagsAloneMakeAJob) {
   const Job job = LoadJob("", kNeeded);
   EXPECT_EQ(job.name, "job");

@@ -148,6 +148,16 @@ TEST_F(PlannerTest, ATileBeyondTheMemoryOfAUnitIsRefusedWithBothNumbers) {
               {"tiling.tile", "12582912", "1048576", "unit_memory"});
 }
 
+TEST_F(PlannerTest, AnItemBeyondTheScratchLimitIsRefusedWithBothNumbers) {
+  job_.tiling.tile = Voxels({64});
+  job_.execution.scratch_limit = 1 << 20;
+  const Resolved plan = Make({Png("/large.png", 4000, 4000), Png("/small.png")});
+  ExpectWords(plan.plan.items[0].refused, {"/large.png", "scratch", "1048576"});
+  EXPECT_EQ(plan.plan.items[0].tiles, 0);
+  EXPECT_EQ(plan.plan.items[1].refused, "");
+  EXPECT_EQ(plan.plan.units, 1);
+}
+
 TEST_F(PlannerTest, ItemsThatAgreeShareTheirParameters) {
   std::vector<InputHeader> inputs;
   for (int k = 0; k < 20; ++k) inputs.push_back(Png("/" + std::to_string(k) + ".png", 50 + k, 60));
