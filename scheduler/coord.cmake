@@ -9,8 +9,6 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   sqlite.cc
   status.cc
   sweep.cc
-  wire.cc
-  wire_params.cc
   work_builder.cc
   work_lock.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES SQLite::SQLite3 Threads::Threads)

@@ -18,7 +18,6 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   keys.cc
   model_file.cc
   output_paths.cc
-  plan.cc
   planner.cc
   tiling_rules.cc
   transfer_rules.cc
