@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBeat = std::chrono::milliseconds(50);
 constexpr auto kProfileEvery = std::chrono::seconds(2);
 constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
+constexpr size_t kTraceRows = 5000;  // newest events in one message
 constexpr int64_t kOthersAhead = 2;  // stage and assemble units
 
 std::string HostName() {
@@ -76,12 +77,13 @@ class Agent {
     changed_.wait(lock, [this] { return draining_ || ended_ || lost_; });
     const bool drain = draining_ && !ended_ && !lost_;
     lock.unlock();
-    doomed_at_us_ = ControlClient::NowUs() + static_cast<int64_t>(kDrainLimit * 1e6);
+    const double time = (drain ? options_.drain_s : 0) + kStopLimit;
+    doomed_at_us_ = ControlClient::NowUs() + static_cast<int64_t>(time * 1e6);
     if (drain) {
       phase_ = "drain";
       runner_->Drain();
       lock.lock();
-      changed_.wait_for(lock, std::chrono::duration<double>(kDrainGrace),
+      changed_.wait_for(lock, std::chrono::duration<double>(options_.drain_s),
                         [this] { return ended_ || lost_ || runner_->held().empty(); });
       lock.unlock();
     }
@@ -273,7 +275,7 @@ class Agent {
     heart_.join();
   }
 
-  // Totals so far, and the trace events since the last time on the clock of ControlClient::NowUs().
+  // Totals so far, and the newest trace events since the last time, on the clock of ControlClient::NowUs().
   void SendProfile() {
     const std::lock_guard order(profile_mutex_);
     const int64_t now_us = ControlClient::NowUs();
@@ -285,7 +287,9 @@ class Agent {
           {"s", totals[i].s}, {"calls", totals[i].calls}, {"bytes", totals[i].bytes}};
     }
     Json trace = Json::array();
-    for (const TraceEvent& event : profile_.TakeTrace()) {
+    const std::vector<TraceEvent> events = profile_.TakeTrace();
+    for (size_t i = events.size() - std::min(events.size(), kTraceRows); i < events.size(); ++i) {
+      const TraceEvent& event = events[i];
       trace.push_back(
           {event.name, began_us + event.begin_us, event.duration_us, event.thread, event.unit});
     }

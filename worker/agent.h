@@ -31,14 +31,13 @@ struct AgentOptions {
   EngineFactory engine = &CreateEngine;
   std::function<void()> ready;  // called once, when the model is loaded and units can be taken
   double give_up_s = 15;        // without a scheduler
+  double drain_s = 7;           // on `drain`, for the units that are begun; then they are abandoned
 };
 
-// Runs until the end. On `drain` it finishes what it can within kDrainGrace seconds and abandons the rest; if
-// a batch takes longer than kDrainLimit, the process is ended where it stands. Messages for people go to standard
-// error.
+// Runs until the end. If that takes kStopLimit seconds longer than it should, since a batch does, the process
+// is ended where it stands. Messages for people go to standard error.
 AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options = {});
 
-inline constexpr double kDrainGrace = 2.0;
-inline constexpr double kDrainLimit = 4.0;
+inline constexpr double kStopLimit = 2.5;
 
 }  // namespace tilery

@@ -209,23 +209,38 @@ TEST_F(AgentTest, GivesUpWhenTheSchedulerIsGone) {
   EXPECT_EQ(agent.get(), AgentEnd::kLost);
 }
 
-TEST_F(AgentTest, DrainsWithinSecondsAndAbandonsWhatTakesLonger) {
-  const std::vector<Lease> units = MakeUnits(6);
+TEST_F(AgentTest, FinishesOnADrainWhatIsBegunAndNothingElse) {
+  const std::vector<Lease> units = MakeUnits(20);
   SmallScheduler scheduler(context_);
   for (const Lease& unit : units) scheduler.Add(unit, 1);
   auto agent = Start(scheduler, {.batch = 1, .before = [](const InferWork&) {
-                                   std::this_thread::sleep_for(900ms);
+                                   std::this_thread::sleep_for(200ms);
+                                 }});
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles > 2; }));
+  scheduler.Say({{"type", "drain"}});
+  ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
+  EXPECT_EQ(agent.get(), AgentEnd::kDone);
+  EXPECT_GE(scheduler.outcomes.size(), 1u);
+  EXPECT_LE(scheduler.outcomes.size(), 8u);
+  EXPECT_EQ(Names(out_).size(), scheduler.outcomes.size());
+}
+
+TEST_F(AgentTest, AbandonsOnADrainWhatTakesTooLong) {
+  const std::vector<Lease> units = MakeUnits(6);
+  SmallScheduler scheduler(context_);
+  for (const Lease& unit : units) scheduler.Add(unit, 1);
+  options_.drain_s = 0.3;
+  auto agent = Start(scheduler, {.batch = 1, .before = [](const InferWork&) {
+                                   std::this_thread::sleep_for(700ms);
                                  }});
   ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles > 2; }));
   const auto begin = std::chrono::steady_clock::now();
   scheduler.Say({{"type", "drain"}});
   ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
   EXPECT_EQ(agent.get(), AgentEnd::kDone);
-  EXPECT_GE(scheduler.outcomes.size(), 1u);
-  EXPECT_LT(scheduler.outcomes.size(), 6u);
+  EXPECT_LE(scheduler.outcomes.size(), 2u);
   EXPECT_EQ(Names(out_).size(), scheduler.outcomes.size());
-  EXPECT_EQ(scheduler.phases.back(), "drain");
 }
 
 TEST_F(AgentTest, SaysWhyItCanNotStart) {
