@@ -154,11 +154,61 @@ class CpuUnit final : public UnitMemory {
   std::vector<float> scratch_, direct_;  // of passes without a model
 };
 
-class CpuDevice;
+std::vector<int64_t> BatchShape(const EngineOptions& o, int64_t channels, const Index& tile) {
+  std::vector<int64_t> shape{o.numerics.batch, channels};
+  shape.insert(shape.end(), tile.end() - o.dims, tile.end());
+  return shape;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (int64_t extent : shape) text += (text.size() > 1 ? "," : "") + std::to_string(extent);
+  return text + "]";
+}
+
+// The model with the one shape of its batches.
+class BatchModel {
+ public:
+  explicit BatchModel(const EngineOptions& o)
+      : options_(o), model_(LoadTorchScript(o.model)), in_(BatchShape(o, o.channels_in, o.tile)) {
+    Index tile;
+    for (int a = 0; a < 3; ++a) tile[a] = o.scale[a].Ceil(o.tile[a]);
+    out_ = BatchShape(o, o.channels_out, tile);
+    Check(model_->Prepare(in_));  // the proof that a batch runs
+  }
+
+  ModelOutput Run(float* input) {
+    ModelOutput output = model_->Run(input, in_);
+    Check(output);
+    return output;
+  }
+
+ private:
+  void Check(const ModelOutput& output) const {
+    if (output.shape == out_) return;
+    throw Error(Fault::kModel, "model " + Printable(options_.model.native()) + " makes " +
+                                   ShapeText(output.shape) + " of " + ShapeText(in_) + "; with " +
+                                   std::to_string(options_.channels_out) +
+                                   " output channels and scale " + options_.scale[0].ToString() +
+                                   "," + options_.scale[1].ToString() + "," +
+                                   options_.scale[2].ToString() + " it must make " +
+                                   ShapeText(out_) + ": correct model.channels or model.scale");
+  }
+
+  const EngineOptions& options_;
+  const std::unique_ptr<Model> model_;
+  const std::vector<int64_t> in_;
+  std::vector<int64_t> out_;
+};
 
 class CpuLane final : public Lane {
  public:
-  CpuLane(CpuDevice& device, const EngineOptions& options);
+  CpuLane(BatchModel& model, const EngineOptions& options)
+      : model_(model),
+        batch_(options.numerics.batch),
+        slot_values_(options.channels_in * Product(options.tile)),
+        input_(new float[batch_ * slot_values_]) {}
+
   void Gather(int64_t slot, const UnitMemory& unit, const Index& tile, size_t pass) override {
     const auto& cpu = static_cast<const CpuUnit&>(unit);
     GatherTile(cpu.source(), tile, cpu.pass(pass), input_.get() + slot * slot_values_);
@@ -166,29 +216,26 @@ class CpuLane final : public Lane {
   void Repeat(int64_t from, int64_t to) override {
     std::copy_n(input_.get() + from * slot_values_, slot_values_, input_.get() + to * slot_values_);
   }
-  std::shared_ptr<const BatchOutput> Forward() override;
+  std::shared_ptr<const BatchOutput> Forward() override {
+    return std::make_shared<CpuOutput>(model_.Run(input_.get()), batch_);
+  }
 
  private:
-  CpuDevice& device_;
-  int64_t slot_values_;
-  std::unique_ptr<float[]> input_;  // [batch, channels, (z,) y, x]
+  BatchModel& model_;
+  const int64_t batch_, slot_values_;
+  const std::unique_ptr<float[]> input_;  // [batch, channels, (z,) y, x]
 };
 
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const EngineOptions& options)
-      : options_(options),
-        model_(LoadTorchScript(options.model)),
-        pool_(static_cast<size_t>(options.lanes) + 1) {}
+      : options_(options), model_(options_), pool_(static_cast<size_t>(options.lanes) + 1) {}
 
-  std::unique_ptr<Lane> MakeLane() override { return std::make_unique<CpuLane>(*this, options_); }
+  std::unique_ptr<Lane> MakeLane() override { return std::make_unique<CpuLane>(model_, options_); }
 
   std::unique_ptr<UnitMemory> Open(const InferWork& work) override {
     return std::make_unique<CpuUnit>(work, Prepare(*work.transfer), pool_, options_.channels_out);
   }
-
-  const EngineOptions& options() const { return options_; }
-  Model& model() { return *model_; }
 
  private:
   std::shared_ptr<const Prepared> Prepare(const Transfer& transfer) {
@@ -203,49 +250,11 @@ class CpuDevice final : public Device {
   }
 
   const EngineOptions options_;
-  const std::unique_ptr<Model> model_;
+  BatchModel model_;
   BufferPool pool_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Prepared>> prepared_;  // guarded by mutex_
 };
-
-std::vector<int64_t> BatchShape(const EngineOptions& o, int64_t channels, const Index& tile) {
-  std::vector<int64_t> shape{o.numerics.batch, channels};
-  shape.insert(shape.end(), tile.end() - o.dims, tile.end());
-  return shape;
-}
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (int64_t extent : shape) text += (text.size() > 1 ? "," : "") + std::to_string(extent);
-  return text + "]";
-}
-
-CpuLane::CpuLane(CpuDevice& device, const EngineOptions& options)
-    : device_(device), slot_values_(options.channels_in * Product(options.tile)) {
-  const int64_t values = options.numerics.batch * slot_values_;
-  input_ = std::unique_ptr<float[]>(new float[values]);
-  // Until tiles arrive: values as a picture has them, so that a first run proves the model.
-  for (int64_t i = 0; i < values; ++i) input_[i] = static_cast<float>(i * 37 % 101) / 200.0f;
-}
-
-std::shared_ptr<const BatchOutput> CpuLane::Forward() {
-  const EngineOptions& o = device_.options();
-  Index tile;
-  for (int a = 0; a < 3; ++a) tile[a] = o.scale[a].Ceil(o.tile[a]);
-  const std::vector<int64_t> shape = BatchShape(o, o.channels_in, o.tile);
-  const std::vector<int64_t> wanted = BatchShape(o, o.channels_out, tile);
-  ModelOutput output = device_.model().Run(input_.get(), shape);
-  if (output.shape != wanted) {
-    throw Error(Fault::kModel, "model " + Printable(o.model.native()) + " makes " +
-                                   ShapeText(output.shape) + " of " + ShapeText(shape) + "; with " +
-                                   std::to_string(o.channels_out) + " output channels and scale " +
-                                   o.scale[0].ToString() + "," + o.scale[1].ToString() + "," +
-                                   o.scale[2].ToString() + " it must make " + ShapeText(wanted) +
-                                   ": correct model.channels or model.scale");
-  }
-  return std::make_shared<CpuOutput>(std::move(output), o.numerics.batch);
-}
 
 }  // namespace
 

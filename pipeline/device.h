@@ -33,7 +33,7 @@ class UnitMemory {
   virtual InferOutput Finalize() = 0;
 };
 
-// Used by one thread at a time, always the same one.
+// Used by one thread at a time.
 class Lane {
  public:
   virtual ~Lane() = default;
@@ -52,7 +52,7 @@ class Device {
   virtual std::unique_ptr<UnitMemory> Open(const InferWork& work) = 0;
 };
 
-// Loads the model. Error as Engine::Create.
+// Loads the model and proves one batch. Errors as Engine::Create.
 std::unique_ptr<Device> MakeCpuDevice(const EngineOptions& options);
 
 }  // namespace tilery

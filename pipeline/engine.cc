@@ -32,7 +32,6 @@ class LanesEngine final : public Engine {
       : options_(options), device_(std::move(device)), profile_(profile) {
     std::vector<std::unique_ptr<Lane>> lanes;
     for (int i = 0; i < options_.lanes; ++i) lanes.push_back(device_->MakeLane());
-    lanes.front()->Forward();
     for (auto& lane : lanes) {
       threads_.emplace_back([this, lane = std::shared_ptr<Lane>(std::move(lane))] { Work(*lane); });
     }

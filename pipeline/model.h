@@ -25,11 +25,20 @@ class Model {
   // with the model's own message if it throws or returns anything but one tensor of numbers;
   // Error(kTransient) if memory ran out.
   virtual ModelOutput Run(float* input, const std::vector<int64_t>& shape) = 0;
+
+  // Before the first Run, by one thread: chooses the fastest form of the model that gives the same
+  // answers, to rounding, on a batch of `shape` filled with a pattern, and returns its answer to
+  // that. The choice depends on the model, the shape and the machine alone. Without this call Run
+  // uses the form as loaded. Errors as Run.
+  virtual ModelOutput Prepare(const std::vector<int64_t>& shape) = 0;
 };
 
 // Loads a TorchScript file onto the CPU: evaluation mode, weights as f32, frozen where that works.
 // Extra files in the archive are left alone. Error(kModel) naming the file and the reason.
 std::unique_ptr<Model> LoadTorchScript(const std::filesystem::path& path);
+
+// `count` values as a picture has them, between 0.1 and 0.6: what a model is tried with.
+std::vector<float> TrialValues(int64_t count);
 
 std::string TorchVersion();   // "2.11.0"
 std::string CpuCapability();  // what Torch's kernels use here: "AVX512", "AVX2", "DEFAULT", ...

@@ -10,18 +10,11 @@
 namespace tilery {
 namespace {
 
-// Values as a picture has them, neither constant nor at the ends of the range.
-std::vector<float> Pattern(int64_t count) {
-  std::vector<float> values(count);
-  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 37 % 101 + 20) / 200.0f;
-  return values;
-}
-
 // Shape of what the model makes of one tile.
 std::vector<int64_t> OutputShape(Model& model, int dims, int32_t channels, const Index& tile) {
   std::vector<int64_t> shape{1, channels};
   shape.insert(shape.end(), tile.end() - dims, tile.end());
-  std::vector<float> input = Pattern(channels * Product(tile));
+  std::vector<float> input = TrialValues(channels * Product(tile));
   return model.Run(input.data(), shape).shape;
 }
 

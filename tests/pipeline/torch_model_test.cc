@@ -39,9 +39,34 @@ TEST(TorchModel, TheFirstRunAndTheFiftiethGiveTheSameBytes) {
   }
 }
 
+TEST(TorchModel, ThePreparedFormGivesTheAnswersOfTheLoadedOneAndKeepsItsBytes) {
+  for (const char* name : {"conv", "unet2d", "slow"}) {
+    const std::vector<int64_t> shape{2, 3, 32, 48};
+    const auto plain = LoadTorchScript(ModelPath(name)),
+               prepared = LoadTorchScript(ModelPath(name));
+    const auto trial = Values(prepared->Prepare(shape));
+    auto input = TrialValues(2 * 3 * 32 * 48);
+    const auto want = Values(plain->Run(input.data(), shape));
+    ASSERT_EQ(trial.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(trial[i], want[i], 1e-4) << name;
+    for (int run = 1; run <= 50; ++run) {
+      auto again = TrialValues(2 * 3 * 32 * 48);
+      ASSERT_EQ(Values(prepared->Run(again.data(), shape)), trial) << name << " run " << run;
+    }
+    const auto fresh = LoadTorchScript(ModelPath(name));
+    EXPECT_EQ(Values(fresh->Prepare(shape)), trial) << name << " loaded again";
+  }
+}
+
+TEST(TorchModel, PreparingForAShapeThatTheModelRefusesIsItsError) {
+  const auto model = LoadTorchScript(ModelPath("needs8"));
+  EXPECT_THROW(model->Prepare({1, 3, 9, 8}), Error);
+}
+
 TEST(TorchModel, ThreadsThatShareAModelGetTheBytesOfOneThread) {
   const auto model = LoadTorchScript(ModelPath("unet2d"));
   const std::vector<int64_t> shape{1, 3, 64, 64};
+  model->Prepare(shape);
   auto input = Input(3 * 64 * 64);
   const auto want = Values(model->Run(input.data(), shape));
   std::vector<std::thread> threads;
