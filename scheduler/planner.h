@@ -30,8 +30,9 @@ struct Resolved {
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
                   std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
-// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of the
-// plan's tiles gets quarter-size units (items that are one unit anyway stay whole). Fills everything of the
+// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of
+// every item's tiles gets quarter-size units (items that are one unit anyway stay whole), so that an item's place in
+// the job decides nothing. Fills everything of the
 // items that follows from it: units, tiles, bytes; and the plan's totals.
 void SizeUnits(Plan& plan, int64_t unit_memory);
 

@@ -44,7 +44,12 @@ void UnitQueue::MarkUnchanged(int64_t item) {
 void UnitQueue::MarkDone(int64_t unit) {
   if (state(unit) != UnitState::kOpen) return;
   SetState(unit, UnitState::kDone);
-  --entries_[ItemOf(unit)].infer_left;
+  Entry& e = entries_[ItemOf(unit)];
+  if (e.staged && unit == e.first_unit) {
+    e.stage_done = true;
+  } else {
+    --e.infer_left;
+  }
 }
 
 // Items with bricks already take up scratch, so they are admitted whatever their place and the
@@ -53,7 +58,7 @@ void UnitQueue::Begin() {
   begun_ = true;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& e = entries_[i];
-    if (e.state == EntryState::kNew && e.infer_left < e.infer_units) Admit(static_cast<int64_t>(i));
+    if (e.state == EntryState::kNew && (e.stage_done || e.infer_left < e.infer_units)) Admit(static_cast<int64_t>(i));
   }
 }
 

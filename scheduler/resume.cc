@@ -167,6 +167,7 @@ class BrickFinder {
   void Item(int64_t index, Resume& resume) {
     const tilery::Item& item = plan_.items[static_cast<size_t>(index)];
     if (item.infer_units < 2 || (on_disk_.empty() && recorded_.empty())) return;
+    if (item.staged) StageFile(index, resume);
     for (int64_t block = 0; block < item.infer_units; ++block) {
       const std::string key = UnitKey(item.key, numerics_key_, block);
       const auto record = recorded_.find(key);
@@ -191,6 +192,22 @@ class BrickFinder {
   }
 
  private:
+  // A stage file is recorded like a brick, under its item's key. It has no checksums of its own.
+  void StageFile(int64_t index, Resume& resume) {
+    const tilery::Item& item = plan_.items[static_cast<size_t>(index)];
+    const auto record = recorded_.find(item.key);
+    if (record == recorded_.end()) return;
+    try {
+      if (Whole(record->second) && HashFile(scratch_ / record->second.file) == record->second.hash) {
+        resume.stages.emplace_back(index, record->second);
+        return;
+      }
+    } catch (const Error&) {
+      // Unreadable: the item is staged again.
+    }
+    ledger_.ForgetBrick(item.key);
+  }
+
   // Its checksums are checked where it is read; a wrong one runs its unit again.
   bool Whole(const BrickRecord& record) const {
     std::error_code error;

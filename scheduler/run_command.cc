@@ -9,6 +9,7 @@
 #include "scheduler/commands.h"
 #include "scheduler/console.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/input_hasher.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
@@ -67,6 +68,43 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Numeri
   return context;
 }
 
+// Hashes, beside the run, the inputs whose content the ledger does not know yet.
+class InputMemory {
+ public:
+  InputMemory(const Plan& plan, Ledger& ledger)
+      : plan_(plan), ledger_(ledger), hasher_(Unknown(plan, ledger)) {}
+  void Record() {
+    for (const InputHasher::Hashed& hashed : hasher_.Take()) {
+      const std::string& path = plan_.items[hashed.index].input;
+      auto known = ledger_.FindInput(path);
+      if (!known) continue;
+      known->content_hash = hashed.hash;
+      ledger_.RecordInput(path, *known);
+    }
+  }
+  void Finish() {
+    hasher_.Finish(int64_t{1} << 30);
+    Record();
+    ledger_.Commit();
+  }
+
+ private:
+  static std::vector<InputHasher::Wanted> Unknown(const Plan& plan, const Ledger& ledger) {
+    std::vector<InputHasher::Wanted> wanted;
+    for (size_t k = 0; k < plan.items.size(); ++k) {
+      const Item& item = plan.items[k];
+      if (!item.refused.empty()) continue;
+      const auto known = ledger.FindInput(item.input);
+      if (known && known->content_hash.empty()) wanted.push_back({item.input, item.stamp, k});
+    }
+    return wanted;
+  }
+
+  const Plan& plan_;
+  Ledger& ledger_;
+  InputHasher hasher_;
+};
+
 // Serves the plan with local workers until it is done, drained or hopeless.
 RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
                 const Resume& resume, Ledger& ledger, Console& console) {
@@ -82,6 +120,7 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
                           MakeContext(job, prepared, record, launches[0].threads), options);
   LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
                          options.token, ledger.epoch(), job.execution.work);
+  InputMemory inputs(prepared.resolved.plan, ledger);
   size_t gone = 0;
   bool draining = false;
   const std::filesystem::path work = job.execution.work;
@@ -91,6 +130,7 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
         WriteStatus(work, progress);
       },
       [&] {
+        inputs.Record();
         for (const LocalLauncher::Event& event : launcher.Poll()) {
           console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
           coordinator.WorkerDied(event.worker, event.how);
@@ -104,6 +144,7 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
         }
       });
   launcher.WaitAll(5);
+  inputs.Finish();
   return result;
 }
 

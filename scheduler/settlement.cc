@@ -49,6 +49,12 @@ void Settlement::StartFrom(const Resume& resume, int64_t scratch_limit) {
     tiles_done_ += brick.tiles;
     builder_.CountTiles(queue_.ItemOf(unit), brick.tiles);
   }
+  for (const auto& [item, stage] : resume.stages) {
+    if (!queue_.ItemOpen(item)) continue;
+    queue_.MarkDone(plan_.UnitOf(item, UnitKind::kStage));
+    ++result_.units_reused;
+    builder_.Staged(item, stage.file);
+  }
   result_.tiles_reused -= resume.adopted_tiles;
   result_.tiles_inferred = resume.adopted_tiles;
   for (size_t i = 0; i < plan_.items.size(); ++i) {
@@ -110,7 +116,10 @@ void Settlement::Accept(Session& session, const UnitRef& ref, int64_t unit, cons
     tiles_now_ += done.tiles;
     if (item.infer_units > 1) builder_.CountTiles(ref.item, done.tiles);
   }
-  if (ref.kind == UnitKind::kStage) return builder_.Staged(ref.item, done.file);
+  if (ref.kind == UnitKind::kStage) {
+    ledger_.RecordBrick({item.key, done.file, done.published.size, done.published.hash, 0});
+    return builder_.Staged(ref.item, done.file);
+  }
   if (ref.kind == UnitKind::kInfer && item.infer_units > 1) {
     const std::string key = builder_.BrickKey(ref.item, ref.block);
     ledger_.RecordBrick({key, done.file, done.published.size, done.published.hash, done.tiles});
@@ -136,6 +145,9 @@ void Settlement::TakeLost(Session& session, int64_t lease, const LostBrick& lost
     if (const auto record = ledger_.FindBrick(key)) RemoveLater(record->file);
     ledger_.ForgetBrick(key);
     again_.insert(unit);
+  }
+  if (ref.kind == UnitKind::kStage) {
+    ledger_.ForgetBrick(plan_.items[static_cast<size_t>(ref.item)].key);
   }
   Judge(back, "read", lost.reason);
 }
@@ -188,6 +200,7 @@ void Settlement::CloseItem(int64_t index) {
     RemoveLater(record->file);
     bricks_consumed_ = true;
   }
+  if (item.staged) ledger_.ForgetBrick(item.key);
   for (const std::string& file : builder_.Forget(index)) RemoveLater(file);
 }
 

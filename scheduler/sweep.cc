@@ -54,11 +54,15 @@ Recorded JudgeRecords(const Plan& plan, const std::string& numerics_key, const L
   for (const Item& item : plan.items) {
     if (records.empty()) break;
     if (!item.refused.empty() || item.infer_units < 2) continue;
-    for (int64_t block = 0; block < item.infer_units; ++block) {
-      const auto found = records.find(UnitKey(item.key, numerics_key, block));
-      if (found == records.end()) continue;
+    const auto keep = [&](const std::string& key) {
+      const auto found = records.find(key);
+      if (found == records.end()) return;
       judged.kept_files.insert(found->second);
       records.erase(found);
+    };
+    if (item.staged) keep(item.key);
+    for (int64_t block = 0; block < item.infer_units; ++block) {
+      keep(UnitKey(item.key, numerics_key, block));
     }
   }
   for (const auto& [key, file] : records) judged.forgotten_keys.push_back(key);

@@ -13,7 +13,6 @@ constexpr int64_t kUnitsWanted = 256;
 constexpr int64_t kFewestTiles = 16;
 constexpr int64_t kMostTiles = 1024;
 constexpr int64_t kTailShare = 5;         // the last fifth
-constexpr int64_t kTailFactor = 4;        // quarter-size units
 constexpr int64_t kBrickBytes = 4096;     // names, boxes and table of a brick file
 constexpr int64_t kBlockBytes = 1 << 20;  // a brick's checksummed block, with an entry of 32 bytes
 
@@ -62,8 +61,6 @@ void SizeUnits(Plan& plan, int64_t unit_memory) {
     total += GridTiles(item.header.shape, plan.params[static_cast<size_t>(item.params)].tiling);
   }
   const int64_t unit = TilesPerUnit(total);
-  const int64_t tail = total - total / kTailShare;  // tile of the job from which units are small
-  int64_t before = 0;
   plan.units = 0;
   plan.tiles = 0;
   for (Item& item : plan.items) {
@@ -86,17 +83,14 @@ void SizeUnits(Plan& plan, int64_t unit_memory) {
       item.staged = false;
       SetCosts(item, params, nullptr);
     } else {
-      if (before >= tail) {
-        item.sizing.tiles = std::max<int64_t>(1, unit / kTailFactor);
-      } else if (before + grid > tail) {
-        item.sizing.tail_begin = tail - before;
-      }
+      // The small units for balance at the end lie in the last fifth of every item, not of the job: an
+      // item's place in the job must not decide its blocks, hence its key.
+      item.sizing.tail_begin = grid - grid / kTailShare;
       const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing);
       item.infer_units = static_cast<int32_t>(geometry.units());
       item.staged = item.header.access == Access::kRows && item.infer_units > 1;
       SetCosts(item, params, &geometry);
     }
-    before += grid;
     item.tiles = grid * ModelPasses(params.transfer);
     plan.tiles += item.tiles;
     plan.units += item.units();

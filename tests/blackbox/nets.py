@@ -77,15 +77,15 @@ def real_or_alike(net: str, folder: pathlib.Path, scratch: pathlib.Path):
     """(path, contract for the job, tiling)"""
     if net == "meshnet":
         contract = {"dims": 3, "scale": 1, "channels": {"in": 1, "out": 3}, "radius": 46}
-        tiling, file, make = {"tile": [32, 32, 32], "overlap": 8, "trim": 0}, "meshnet5_gw.pt", MeshNet
+        tiling, file, build = {"tile": [32, 32, 32], "overlap": 8, "trim": 0}, "meshnet5_gw.pt", MeshNet
     elif net == "esrgan":
         contract = {"dims": 2, "scale": 2, "channels": {"in": 3, "out": 3}}
-        tiling, file, make = {"tile": 64, "overlap": 16}, "esrgan_slim_x2.pt", DenseUpscaler
+        tiling, file, build = {"tile": 64, "overlap": 16}, "esrgan_slim_x2.pt", DenseUpscaler
     else:
         contract = {"dims": 2, "scale": 1, "channels": {"in": 3, "out": 3}, "multiple": 4}
-        tiling, file, make = {"tile": 64, "overlap": 16}, "", lambda: make("unet")
+        tiling, file, build = {"tile": 64, "overlap": 16}, "", lambda: make("unet")
     if file and (folder / file).exists():
         return folder / file, contract, tiling
     path = scratch / f"{net}.pt"
-    torch.jit.script(make().eval()).save(str(path))
+    torch.jit.script(build().eval()).save(str(path))
     return path, contract, tiling

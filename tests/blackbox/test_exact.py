@@ -87,7 +87,7 @@ def test_bytes_do_not_depend_on_workers_with_real_nets(run, net, tmp_path):
     """The last bits of real nets change with batch size and thread count; toys do not show it."""
     path, contract, tiling = nets.real_or_alike(net, REAL_MODELS, tmp_path)
     if contract["dims"] == 3:
-        np.save(run.dir / "in.npy", volume((70, 90, 80)))
+        np.save(run.dir / "in.npy", volume((90, 110, 130)))
         source, out = "in.npy", "o.npy"
     else:
         for k in range(3):

@@ -43,7 +43,9 @@ def raw_png(width, height, bits, colour, rows, palette=b""):
 def test_png_modes_survive_a_colour_model(run, model, mode):
     n = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "I;16": 1}[mode]
     a = picture(70, 90, channels=n, dtype=np.uint16 if mode == "I;16" else np.uint8)
-    Image.fromarray(a, mode).save(run.dir / "a.png")
+    image = Image.fromarray(a)
+    assert image.mode == mode
+    image.save(run.dir / "a.png")
     b = Image.open(once(run, model, "a.png", "b.png"))
     assert b.mode == mode and np.array_equal(np.asarray(b), a)
 
@@ -129,12 +131,13 @@ def test_tiff_layouts_hold_the_same_samples(run, model, dtype, layout):
     a = picture(70, 90, dtype=np.uint16)
     a = a.astype(np.float32) / 65535 if dtype is np.float32 else (a >> 8).astype(dtype) if dtype is np.uint8 else a
     options = {"strips": {"rowsperstrip": 7}, "tiles": {"tile": (32, 16)}, "big-endian": {"byteorder": ">"},
-               "bigtiff": {"bigtiff": True}, "compressed": {"compression": "zlib", "predictor": True},
+               "bigtiff": {"bigtiff": True}, "compressed": {"compression": "zlib", "predictor": dtype is not np.float32},
                "separate": {"planarconfig": "separate"}}[layout]
     data = a.transpose(2, 0, 1) if layout == "separate" else a
     tifffile.imwrite(run.dir / "a.tif", data, photometric="rgb", **options)
     b = tifffile.imread(once(run, model, "a.tif", "b.tif"))
-    assert b.dtype == dtype and np.array_equal(b, a)
+    # Blended floats are sums of weighted halves: equal to the last bit or two, integers exactly.
+    assert b.dtype == dtype and np.abs(b.astype(np.float64) - a).max() <= (2e-7 if dtype is np.float32 else 0)
 
 
 def test_white_is_zero_is_shown_as_a_viewer_shows_it(run, model):
@@ -208,7 +211,7 @@ def test_raw_volumes_need_type_and_shape(run, model):
     args = ("run", "--model", model("identity", **gray_contract()), "--input", "v.raw", "--output", "o.npy", "--tile", 4)
     assert run(*args).code in (2, 3)
     job = run.job(model={"path": model("identity", **gray_contract())}, output={"path": "o.npy"}, tiling={"tile": 4},
-                  input={"path": "v.raw", "dtype": ">u2", "shape": [5, 20, 30]})
+                  input={"path": "v.raw", "dtype": "u16", "byte_order": "big", "shape": [5, 20, 30]})
     run.ok("run", job)
     assert np.array_equal(np.load(run.dir / "o.npy"), v)
 
@@ -227,7 +230,7 @@ def test_labels_and_probabilities(run, model):
     base = ("run", "--model", model("conv3", channels={"in": 1, "out": 2}, radius=2), "--input", "v.nii.gz", "--tile", 16,
             "--overlap", 8)
     run.ok(*base, "--output", "labels.nii.gz", "--output.post", "argmax")
-    run.ok(*base, "--output", "p.npy", "--output.post", "softmax")
+    run.ok(*base, "--output", "p.npy", "--output.post", "softmax", "--output.losses", "allow")
     labels, p = nibabel.load(run.dir / "labels.nii.gz"), np.load(run.dir / "p.npy")
     assert labels.get_data_dtype() == np.uint8 and np.allclose(labels.affine, np.diag([1.0, 2, 3, 1]))
     assert p.dtype == np.float32 and p.shape[0] == 2 and np.abs(p.sum(0) - 1).max() < 1e-5

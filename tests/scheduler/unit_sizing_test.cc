@@ -76,10 +76,18 @@ TEST(SizeUnitsTest, TheLastFifthHasSmallerUnits) {
   const std::shared_ptr<const ItemGeometry> geometry = plan.Geometry(0);
   EXPECT_LE(geometry->tiles_of(0), 16);
   EXPECT_LT(geometry->tiles_of(geometry->units() - 1), geometry->tiles_of(0));
-  const Plan two = PlanOf({{1, 8192, 4096}, {1, 1024, 1024}}, TilingOf(64, 0));
-  EXPECT_EQ(two.items[1].sizing.tiles, 8);  // units of the job hold 32
-  EXPECT_EQ(two.items[0].sizing.tiles, 32);
-  EXPECT_LT(two.items[0].sizing.tail_begin, 8192);
+}
+
+TEST(SizeUnitsTest, AnItemsPlaceInTheJobDoesNotDecideItsUnits) {
+  const std::vector<Index> few = {{1, 2048, 1024}, {1, 1024, 1024}};
+  std::vector<Index> more = few;
+  more.push_back({1, 1500, 1700});
+  const Plan before = PlanOf(few, TilingOf(64, 0));
+  const Plan after = PlanOf(more, TilingOf(64, 0));
+  for (size_t i = 0; i < few.size(); ++i) {
+    EXPECT_EQ(before.items[i].sizing, after.items[i].sizing);
+    EXPECT_EQ(before.items[i].sizing.tail_begin, before.items[i].tiles - before.items[i].tiles / 5);
+  }
 }
 
 TEST(SizeUnitsTest, UnitsGrowWithTheJobUpToALimit) {
