@@ -1,4 +1,5 @@
 // What changes in a picture's or volume's description when its grid gets finer or coarser.
+#include <algorithm>
 #include <cmath>
 
 #include "io/exif.h"
@@ -52,6 +53,12 @@ void ScaleNifti(NiftiHeader& nifti, const Scale& scale) {
   }
   for (int axis = 0; axis < 3; ++axis) {
     nifti.Set(Nifti::kPixdim, axis + 1, nifti.Get(Nifti::kPixdim, axis + 1) * step[axis]);
+  }
+  if (scale[0] != Rational{}) {  // when which slice was taken no longer applies
+    for (const Nifti field :
+         {Nifti::kSliceCode, Nifti::kSliceStart, Nifti::kSliceEnd, Nifti::kSliceDuration}) {
+      nifti.Set(field, 0, 0);
+    }
   }
 }
 

@@ -221,6 +221,21 @@ TEST_F(NiftiTest, AFinerGridKeepsTheOuterCorner) {
   EXPECT_FLOAT_EQ(static_cast<float>(header.Get(Nifti::kPixdim, 3)), .75f);
 }
 
+TEST_F(NiftiTest, SliceTimesGoWithTheSlices) {
+  NiftiHeader header;
+  header.Set(Nifti::kSliceCode, 0, 3);
+  header.Set(Nifti::kSliceEnd, 0, 4);
+  Metadata metadata;
+  metadata.nifti = header.bytes();
+  const Rational one, two{2, 1};
+  const auto code = [&](const Scale& scale) {
+    return SplitNifti(ScaleMetadata(metadata, scale, {5, 9, 7}).nifti)
+        .header.Get(Nifti::kSliceCode);
+  };
+  EXPECT_EQ(code({one, two, two}), 3);
+  EXPECT_EQ(code({two, one, one}), 0);
+}
+
 TEST_F(NiftiTest, TheQuaternionsOffsetMovesLikeTheAffine) {
   NiftiHeader header;
   const double half = std::sqrt(.5);  // a quarter turn around z: x to y, y to -x
