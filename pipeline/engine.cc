@@ -161,43 +161,49 @@ class LanesEngine final : public Engine {
     const bool mixed = std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {
       return slot.unit->work().item != batch.front().unit->work().item;
     });
-    std::exception_ptr thrown;
     std::shared_ptr<const BatchOutput> output;
-    std::vector<bool> finite;
     try {
       output = Forward(lane, batch);
-      const Profile::Scope scope(profile_, Stage::kBlend);
-      for (size_t i = 0; i < batch.size(); ++i) finite.push_back(output->Finite(i));
     } catch (...) {
-      thrown = std::current_exception();
-    }
-    const bool failed = thrown || std::count(finite.begin(), finite.end(), false) > 0;
-    if (failed && mixed) {
-      for (const Slot& slot : batch) slot.unit->AddRepeated(1);
-      output.reset();
-      for (size_t i = 0; i < batch.size(); ++i) {
-        const int64_t item = batch[i].unit->work().item;
-        const auto of_item = [&](const Slot& slot) { return slot.unit->work().item == item; };
-        if (std::any_of(batch.begin(), batch.begin() + i, of_item)) continue;
-        Batch alone;
-        std::copy_if(batch.begin(), batch.end(), std::back_inserter(alone), of_item);
-        Run(lane, alone);
-      }
+      if (mixed) return RunByItem(lane, batch);
+      for (const Slot& slot : batch)
+        slot.unit->Fail(Named(*slot.unit, slot.run, std::current_exception()));
       return;
+    }
+    const auto finite = [&](size_t i) {
+      const Profile::Scope scope(profile_, Stage::kBlend, batch[i].unit->work().unit);
+      return output->Finite(static_cast<int64_t>(i));
+    };
+    if (mixed) {
+      for (size_t i = 0; i < batch.size(); ++i) {
+        if (finite(i)) continue;
+        output.reset();
+        return RunByItem(lane, batch);
+      }
     }
     for (size_t i = 0; i < batch.size(); ++i) {
       UnitRun& unit = *batch[i].unit;
-      const int64_t run = batch[i].run;
-      if (thrown) {
-        unit.Fail(Named(unit, run, thrown));
-      } else if (!finite[i]) {
+      // One item: what is looked at is blended at once, while it lies in the cache.
+      if (!mixed && !finite(i)) {
         unit.Fail(std::make_exception_ptr(
             Error(Fault::kModel, unit.work().item_name + ": what model " +
                                      Printable(options_.model.native()) + " makes of the tile " +
-                                     ToString(unit.InputBox(run)) + " is not finite")));
+                                     ToString(unit.InputBox(batch[i].run)) + " is not finite")));
       } else {
-        unit.Accept(run, output, static_cast<int64_t>(i), profile_);
+        unit.Accept(batch[i].run, output, static_cast<int64_t>(i), profile_);
       }
+    }
+  }
+
+  void RunByItem(Lane& lane, const Batch& batch) {
+    for (const Slot& slot : batch) slot.unit->AddRepeated(1);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const int64_t item = batch[i].unit->work().item;
+      const auto of_item = [&](const Slot& slot) { return slot.unit->work().item == item; };
+      if (std::any_of(batch.begin(), batch.begin() + i, of_item)) continue;
+      Batch alone;
+      std::copy_if(batch.begin(), batch.end(), std::back_inserter(alone), of_item);
+      Run(lane, alone);
     }
   }
 
