@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBeat = std::chrono::milliseconds(50);
 constexpr auto kProfileEvery = std::chrono::seconds(2);
 constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
-constexpr size_t kTraceRows = 5000;  // newest events in one message
-constexpr int64_t kOthersAhead = 2;  // stage and assemble units
+constexpr size_t kTraceRows = 5000;                           // newest events in one message
+constexpr int64_t kOthersAhead = 2;                           // stage and assemble units
 
 std::string HostName() {
   char name[256] = {};
@@ -275,7 +275,8 @@ class Agent {
     heart_.join();
   }
 
-  // Totals so far, and the newest trace events since the last time, on the clock of ControlClient::NowUs().
+  // Totals so far, and the newest trace events since the last time, on the clock of
+  // ControlClient::NowUs().
   void SendProfile() {
     const std::lock_guard order(profile_mutex_);
     const int64_t now_us = ControlClient::NowUs();
@@ -323,7 +324,7 @@ class Agent {
   bool draining_ = false, ended_ = false;
   std::unique_ptr<UnitRunner> runner_;
 
-  std::mutex want_mutex_;  // guards the three below
+  std::mutex want_mutex_;                      // guards the three below
   int64_t last_tiles_ = -1, last_units_ = -1;  // as sent and not used up
   Clock::time_point want_open_until_{};        // an answer is expected until then
 
@@ -342,11 +343,10 @@ std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerS
                                      Profile& profile) {
   const Numerics here = DescribeDevice(start.device);
   if (here.device_kind != context.device_kind || here.torch != context.torch) {
-    throw Error(Fault::kModel,
-                "this device is '" + here.device_kind + "' with Torch " + here.torch +
-                    ", the job's numerics record was made for '" + context.device_kind +
-                    "' with Torch " + context.torch +
-                    ": use one kind of device, or another work folder");
+    throw Error(Fault::kModel, "this device is '" + here.device_kind + "' with Torch " +
+                                   here.torch + ", the job's numerics record was made for '" +
+                                   context.device_kind + "' with Torch " + context.torch +
+                                   ": use one kind of device, or another work folder");
   }
   const std::string hash = HashFile(context.model);
   if (hash != context.model_hash) {

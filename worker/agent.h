@@ -1,5 +1,5 @@
-// A worker's part in the control protocol (cluster/message.h): joins, loads the model, leases units, reports
-// what became of them, and ends when it is told to.
+// A worker's part in the control protocol (cluster/message.h): joins, loads the model, leases
+// units, reports what became of them, and ends when it is told to.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 namespace tilery {
 
 // Makes the engine for the job; throws what Engine::Create throws, or Error(kModel) if this device
-// is not the one that the numerics record was made for, or the model file is not the one that was planned with.
+// is not the one that the numerics record was made for, or the model file is not the one that was
+// planned with.
 using EngineFactory =
     std::function<std::unique_ptr<Engine>(const WorkerContext&, const WorkerStart&, Profile&)>;
 std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerStart& start,
@@ -34,8 +35,8 @@ struct AgentOptions {
   double drain_s = 7;           // on `drain`, for the units that are begun; then they are abandoned
 };
 
-// Runs until the end. If that takes kStopLimit seconds longer than it should, since a batch does, the process
-// is ended where it stands. Messages for people go to standard error.
+// Runs until the end. If that takes kStopLimit seconds longer than it should, since a batch does,
+// the process is ended where it stands. Messages for people go to standard error.
 AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options = {});
 
 inline constexpr double kStopLimit = 2.5;

@@ -47,8 +47,8 @@ class Assembler {
 
   void FillSeam(const SeamCell& cell, const View& out) {
     const int64_t voxel_bytes = transfer_.accumulators * static_cast<int64_t>(sizeof(float));
-    // In pieces, so that the sums stay in the caches and their memory is bounded. A brick is read by whole
-    // rows anyway.
+    // In pieces, so that the sums stay in the caches and their memory is bounded. A brick is read
+    // by whole rows anyway.
     for (const Box& piece : CutBands(cell.box.shape(), voxel_bytes, kSumBytes)) {
       const size_t count = static_cast<size_t>(piece.voxels() * transfer_.accumulators);
       std::array<std::shared_ptr<std::byte>, 2> buffers;

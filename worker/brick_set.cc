@@ -26,8 +26,8 @@ BrickSet::BrickSet(const UnitEnv& env, const UnitTask& task)
   }
   if (!complete) {
     throw Error(Fault::kInternal, "unit " + std::to_string(task.lease.unit) + " got " +
-                                      std::to_string(bricks_.size()) + " bricks, or not in order, of " +
-                                      std::to_string(units));
+                                      std::to_string(bricks_.size()) +
+                                      " bricks, or not in order, of " + std::to_string(units));
   }
   // Units are numbered infer 0..n-1, assemble (scheduler/plan.h).
   first_unit_ = task.lease.unit - units;

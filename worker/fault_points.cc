@@ -30,8 +30,9 @@ FaultRule ParseRule(std::string_view rule) {
   const size_t at = rule.find('@');
   const size_t colon = rule.find(':', at == std::string_view::npos ? 0 : at);
   if (at == std::string_view::npos || colon == std::string_view::npos) {
-    throw Error(Fault::kUsage, "TILERY_TEST_FAULT: '" + std::string(rule) +
-                                   "' is no rule: write action@place:argument, e.g. kill@publish:3");
+    throw Error(Fault::kUsage,
+                "TILERY_TEST_FAULT: '" + std::string(rule) +
+                    "' is no rule: write action@place:argument, e.g. kill@publish:3");
   }
   const size_t action = Find(kActionNames, rule.substr(0, at));
   const size_t place = Find(kPlaceNames, rule.substr(at + 1, colon - at - 1));

@@ -59,8 +59,9 @@ std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
   std::byte* data = nullptr;
   {
     const std::lock_guard lock(state_->mutex);
-    const auto last = std::find_if(state_->idle.rbegin(), state_->idle.rend(),
-                                   [size](const State::Idle& buffer) { return buffer.bytes == size; });
+    const auto last =
+        std::find_if(state_->idle.rbegin(), state_->idle.rend(),
+                     [size](const State::Idle& buffer) { return buffer.bytes == size; });
     if (last != state_->idle.rend()) {  // the warmest in the caches
       data = last->data;
       state_->idle.erase(std::next(last).base());

@@ -1,5 +1,5 @@
-// Large host buffers that are used again, so that their pages are not asked of the system anew for every
-// unit (which costs more than the copy that fills them).
+// Large host buffers that are used again, so that their pages are not asked of the system anew for
+// every unit (which costs more than the copy that fills them).
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace tilery {
 
-// Thread-safe. Buffers may outlive the pool. Sizes are rounded up to quarters of powers of two, at most
-// 25 % more; a returned buffer serves later requests of the same rounded size. At most `max_free` bytes lie
-// idle: beyond that the one idle for longest goes back to the system.
+// Thread-safe. Buffers may outlive the pool. Sizes are rounded up to quarters of powers of two, at
+// most 25 % more; a returned buffer serves later requests of the same rounded size. At most
+// `max_free` bytes lie idle: beyond that the one idle for longest goes back to the system.
 class HostBuffers {
  public:
   explicit HostBuffers(size_t max_free);

@@ -15,8 +15,8 @@ constexpr int64_t kBandBytes = 8 << 20;
 constexpr int64_t kReadAheadLimit = 64 << 20;  // of whole files
 constexpr size_t kReadAheadStep = 1 << 20;
 
-// Brings a compressed file into the page cache, so that time spent waiting for a disk shows as reading and not
-// as decoding.
+// Brings a compressed file into the page cache, so that time spent waiting for a disk shows as
+// reading and not as decoding.
 void ReadAhead(const UnitEnv& env, UnitTask& task) {
   if (task.work().stamp.size > kReadAheadLimit) return;
   StageScope scope(env, task, Stage::kRead);
@@ -167,10 +167,9 @@ Done WriteResult(const UnitEnv& env, UnitTask& task, const Metadata& metadata,
     }
     const Transfer& transfer = env.params(work).transfer;
     done.file = work.output;
-    done.published = WriteOutput(
-        env, task, metadata,
-        DenseView(result.interior_samples.data(), transfer.out_dtype, transfer.out_channels, shape,
-                  Layout::kInterleaved));
+    done.published = WriteOutput(env, task, metadata,
+                                 DenseView(result.interior_samples.data(), transfer.out_dtype,
+                                           transfer.out_channels, shape, Layout::kInterleaved));
   } else {
     done.file = work.brick_key + "." + std::to_string(env.epoch) + "." +
                 std::to_string(task.lease.attempt) + ".brick";

@@ -25,9 +25,10 @@ namespace {
 
 constexpr int kUsageExit = 2;
 
-// Activations and unit buffers of many MiB come and go with every batch. By default glibc maps and unmaps each, and
-// the kernel clears every page anew, which took as long as the model itself. One heap that keeps what it has got
-// takes a quarter of that; its lock is taken a few hundred times per batch.
+// Activations and unit buffers of many MiB come and go with every batch. By default glibc maps and
+// unmaps each, and the kernel clears every page anew, which took as long as the model itself. One
+// heap that keeps what it has got takes a quarter of that; its lock is taken a few hundred times
+// per batch.
 void TuneMalloc() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_ARENA_MAX, 1);
@@ -36,7 +37,8 @@ void TuneMalloc() {
 }
 
 [[noreturn]] void Work(int control_fd) {
-  // Whoever started us decides when we end, and tells us by `drain`: a terminal's ^C reaches us too.
+  // Whoever started us decides when we end, and tells us by `drain`: a terminal's ^C reaches us
+  // too.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const WorkerStart start = ReadWorkerStart(control_fd);
@@ -44,8 +46,8 @@ void TuneMalloc() {
   AgentOptions options;
   options.ready = [control_fd] { ReportReady(control_fd); };
   const AgentEnd end = RunAgent(start, options);
-  // All threads of ours have ended and all is said. What Torch takes down on a return from main() costs a
-  // tenth of a second, for which a short job would wait.
+  // All threads of ours have ended and all is said. What Torch takes down on a return from main()
+  // costs a tenth of a second, for which a short job would wait.
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(end));
 }
@@ -67,9 +69,10 @@ int Main(int argc, char** argv) {
     if (parsed.ec == std::errc() && parsed.ptr == end && fd >= 0) Work(fd);
   }
   if (argc == 1 && fcntl(kControlFd, F_GETFD) >= 0) Work(kControlFd);
-  std::fputs("tilery-worker is started by tilery. usage: tilery-worker [--control-fd N | --probe "
-             "| --version]\n",
-             stderr);
+  std::fputs(
+      "tilery-worker is started by tilery. usage: tilery-worker [--control-fd N | --probe "
+      "| --version]\n",
+      stderr);
   return kUsageExit;
 }
 

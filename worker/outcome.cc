@@ -15,7 +15,8 @@ std::optional<Outcome> OutcomeOf(const std::exception_ptr& error, const std::str
     if (e.fault() == Fault::kTransient) return Retry{stage, e.what()};
     return Failed{stage, e.what(), e.fault()};
   } catch (const std::bad_alloc&) {
-    return Retry{stage, "out of memory; fewer workers or a smaller execution.unit_memory need less"};
+    return Retry{stage,
+                 "out of memory; fewer workers or a smaller execution.unit_memory need less"};
   } catch (const std::exception& e) {
     return Failed{stage, std::string("internal fault: ") + e.what(), Fault::kInternal};
   } catch (...) {

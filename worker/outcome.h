@@ -4,7 +4,7 @@
 //   Error kTransient, no memory            -> Retry: worth another attempt
 //   LostFile                               -> LostBrick: another unit has to run again first
 //   Abandoned                              -> nothing is reported: nobody waits for it
-//   Error kUsage, kInternal, all others    -> Failed: a fault of the job or ours; repeating won't help
+//   Error kUsage, kInternal, all others    -> Failed: a fault of the job or ours
 #pragma once
 
 #include <exception>

@@ -20,7 +20,8 @@ std::string AnswerProbe(const std::string& request) {
     device = json.value("device", std::string("cpu"));
   } catch (const Json::exception& e) {
     throw Error(Fault::kUsage, std::string("--probe: the request on standard input is no JSON "
-                                           "object as expected: ") + e.what());
+                                           "object as expected: ") +
+                                   e.what());
   }
 
   ModelProbe probe;

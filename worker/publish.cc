@@ -47,13 +47,12 @@ std::unique_ptr<Reader> OpenUnchanged(const UnitEnv& env, const UnitTask& task) 
   const Header& header = reader->header();
   if (header.shape != work.header.shape || header.channels != work.header.channels ||
       header.dtype != work.header.dtype) {
-    throw Error(Fault::kInternal, Printable(work.input) + ": its header reads as " +
-                                      ShapeToString(header.shape, 3) + " x " +
-                                      std::to_string(header.channels) + " " +
-                                      DTypeName(header.dtype) + ", and as " +
-                                      ShapeToString(work.header.shape, 3) + " x " +
-                                      std::to_string(work.header.channels) + " " +
-                                      DTypeName(work.header.dtype) + " when it was planned");
+    throw Error(Fault::kInternal,
+                Printable(work.input) + ": its header reads as " + ShapeToString(header.shape, 3) +
+                    " x " + std::to_string(header.channels) + " " + DTypeName(header.dtype) +
+                    ", and as " + ShapeToString(work.header.shape, 3) + " x " +
+                    std::to_string(work.header.channels) + " " + DTypeName(work.header.dtype) +
+                    " when it was planned");
   }
   return reader;
 }

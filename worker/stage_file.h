@@ -1,8 +1,8 @@
-// Stage files: an input without random access, decoded once into dense samples on scratch, so that units
-// can read boxes of it. A cache of one run: never fsynced, never adopted by a later run.
+// Stage files: an input without random access, decoded once into dense samples on scratch, so that
+// units can read boxes of it. A cache of one run: never fsynced, never adopted by a later run.
 //
-//   64 bytes: "TILSTAG1", key of the item (32 hex digits), dtype (u32), channels (u32), zeros; then the
-//   samples [z,y,x,c] in host byte order
+//   64 bytes: "TILSTAG1", key of the item (32 hex digits), dtype (u32), channels (u32), zeros; then
+//   the samples [z,y,x,c] in host byte order
 #pragma once
 
 #include <filesystem>

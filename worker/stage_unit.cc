@@ -22,7 +22,8 @@ Done RunStage(const UnitEnv& env, UnitTask& task) {
     StageScope scope(env, task, Stage::kRead);
     reader = OpenUnchanged(env, task);
   }
-  const std::filesystem::path target = std::filesystem::path(env.context->scratch) / work.stage_file;
+  const std::filesystem::path target =
+      std::filesystem::path(env.context->scratch) / work.stage_file;
   StageFileWriter writer(target, task.attempt, header, work.item_key);
 
   const int64_t voxel_bytes = header.channels * static_cast<int64_t>(DTypeSize(header.dtype));
@@ -32,8 +33,8 @@ Done RunStage(const UnitEnv& env, UnitTask& task) {
   for (const Box& band : bands) {
     FaultPoint(FaultPlace::kStage);
     CheckWanted(env, task);
-    const View view = DenseView(buffer.get(), header.dtype, header.channels, band.shape(),
-                                Layout::kInterleaved);
+    const View view =
+        DenseView(buffer.get(), header.dtype, header.channels, band.shape(), Layout::kInterleaved);
     {
       StageScope scope(env, task, Stage::kDecode, view.bytes());
       reader->Read(band, view);

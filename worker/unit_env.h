@@ -27,9 +27,9 @@ struct UnitEnv {
   HostBuffers* buffers = nullptr;
   int64_t epoch = 0;
   int encode_threads = 1;
-  std::function<bool()> lease_is_young;  // thread-safe: the right to rename
-  std::atomic<bool> stopping{false};     // the worker ends: abandon everything
-  mutable std::atomic<int64_t> bands{0};  // that stage and assemble units have finished: a sign of life
+  std::function<bool()> lease_is_young;   // thread-safe: the right to rename
+  std::atomic<bool> stopping{false};      // the worker ends: abandon everything
+  mutable std::atomic<int64_t> bands{0};  // stage and assemble units have finished: signs of life
 
   const ItemParams& params(const UnitWork& work) const;  // Error(kInternal) if out of range
   std::shared_ptr<const Transfer> transfer(const UnitWork& work) const;
@@ -40,7 +40,7 @@ struct UnitTask {
   Lease lease;
   std::string attempt;  // "<unit>.<epoch>.<attempt>": part of all temporary names
   std::shared_ptr<const ItemGeometry> geometry;
-  int64_t tiles = 0;    // model runs
+  int64_t tiles = 0;  // model runs
   std::atomic<bool> dropped{false};
   std::atomic<Stage> stage{Stage::kRead};
 

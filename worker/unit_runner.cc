@@ -64,7 +64,8 @@ struct UnitRunner::Impl {
   Pool readers, writers;
   int64_t tiles_ahead = 0;
 
-  mutable std::mutex mutex;  // guards all below; never held while the engine or `finished` is called
+  mutable std::mutex
+      mutex;  // guards all below; never held while the engine or `finished` is called
   std::unordered_map<int64_t, TaskPtr> tasks;  // by lease
   std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble;
   int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
@@ -114,9 +115,15 @@ struct UnitRunner::Impl {
       tasks[task->lease.lease] = task;
       largest = std::max(largest, task->tiles);
       switch (task->work().kind) {
-        case UnitKind::kInfer: waiting_infer.push_back(std::move(task)); break;
-        case UnitKind::kStage: waiting_stage.push_back(std::move(task)); break;
-        default: waiting_assemble.push_back(std::move(task)); break;
+        case UnitKind::kInfer:
+          waiting_infer.push_back(std::move(task));
+          break;
+        case UnitKind::kStage:
+          waiting_stage.push_back(std::move(task));
+          break;
+        default:
+          waiting_assemble.push_back(std::move(task));
+          break;
       }
     }
     Begin();
@@ -148,8 +155,7 @@ struct UnitRunner::Impl {
     {
       const std::lock_guard lock(mutex);
       if (draining || stopped) return;
-      while (!waiting_infer.empty() &&
-             (begun_units < kUnitsAhead || begun_tiles < tiles_ahead)) {
+      while (!waiting_infer.empty() && (begun_units < kUnitsAhead || begun_tiles < tiles_ahead)) {
         ++begun_units;
         ++reading;
         begun_tiles += waiting_infer.front()->tiles;

@@ -4,13 +4,13 @@
 //   Submit -> waiting -> [reader pool] -> finished                                  stage
 //   Submit -> waiting -> [writer pool] -> finished                                  assemble
 //
-// How much is begun at a time is bounded by tickets: infer units are begun while fewer than kUnitsAhead are
-// on their way (from reading until written), or their model runs are fewer than 3 batches for every lane. So
-// memory is that of a few large units, or of a few batches of small ones. One stage and one assemble unit run
-// at a time beside them.
+// How much is begun at a time is bounded by tickets: infer units are begun while fewer than
+// kUnitsAhead are on their way (from reading until written), or their model runs are fewer than 3
+// batches for every lane. So memory is that of a few large units, or of a few batches of small
+// ones. One stage and one assemble unit run at a time beside them.
 //
-// The engine is told that more tiles are coming while inputs are being read or leases are on their way, and
-// never otherwise: a batch waits for nothing that waits for the batch.
+// The engine is told that more tiles are coming while inputs are being read or leases are on their
+// way, and never otherwise: a batch waits for nothing that waits for the batch.
 #pragma once
 
 #include <cstdint>
@@ -36,19 +36,19 @@ class UnitRunner {
  public:
   static constexpr int64_t kUnitsAhead = 3;
 
-  // `finished` is called once for every unit that was submitted, on threads of the runner, unless it was dropped
-  // or the runner was stopped first.
+  // `finished` is called once for every unit that was submitted, on threads of the runner, unless
+  // it was dropped or the runner was stopped first.
   UnitRunner(RunnerOptions options, std::unique_ptr<Engine> engine, Profile& profile,
              std::function<void(const Lease&, const Outcome&)> finished);
   ~UnitRunner();  // Stop()
 
-  void Submit(Lease lease);                        // never blocks
-  void Drop(const std::vector<int64_t>& leases);   // abandons them without an outcome
-  void ExpectMore(bool more);                      // leases are on their way
+  void Submit(Lease lease);                       // never blocks
+  void Drop(const std::vector<int64_t>& leases);  // abandons them without an outcome
+  void ExpectMore(bool more);                     // leases are on their way
 
   // What is held and not finished.
   struct Held {
-    int64_t tiles = 0;        // model runs
+    int64_t tiles = 0;  // model runs
     int64_t infer_units = 0;
     int64_t other_units = 0;  // stage and assemble
     int64_t largest = 0;      // model runs of the largest unit seen so far

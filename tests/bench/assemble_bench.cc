@@ -1,9 +1,11 @@
 // How fast an assemble unit turns bricks into a file, and in how much memory.
 //
-//   assemble_bench FOLDER FORMAT DTYPE ZxYxX [TILE OVERLAP UNIT_TILES]     (FORMAT: npy png tiff nifti)
+//   assemble_bench FOLDER FORMAT DTYPE ZxYxX [TILE OVERLAP UNIT_TILES]     (FORMAT: npy png tiff
+//   nifti)
 //
-// Makes an input, the bricks of all units (constant samples) and the output below FOLDER, removes them again, and
-// prints one line: megabytes of output, seconds, MB/s, time per stage and the peak of private memory.
+// Makes an input, the bricks of all units (constant samples) and the output below FOLDER, removes
+// them again, and prints one line: megabytes of output, seconds, MB/s, time per stage and the peak
+// of private memory.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -27,7 +29,8 @@ Index ParseShape(const std::string& text) {
   return shape;
 }
 
-ItemParams MakeParams(const std::string& format, DType dtype, bool volume, int64_t tile, int64_t overlap) {
+ItemParams MakeParams(const std::string& format, DType dtype, bool volume, int64_t tile,
+                      int64_t overlap) {
   ItemParams params;
   params.dims = volume ? 3 : 2;
   for (int axis = volume ? 0 : 1; axis < 3; ++axis) {
@@ -57,7 +60,8 @@ void MakeInput(const fs::path& path, const Header& header) {
                                      DTypeSize(header.dtype));
   for (int64_t z = 0; z < header.shape[0]; ++z) {
     const Box band{{z, 0, 0}, {z + 1, header.shape[1], header.shape[2]}};
-    writer->Write(band, DenseView(plane.data(), header.dtype, 1, band.shape(), Layout::kInterleaved));
+    writer->Write(band,
+                  DenseView(plane.data(), header.dtype, 1, band.shape(), Layout::kInterleaved));
   }
   writer->Finish();
   file.Publish(Durability::kRename);
@@ -68,7 +72,8 @@ Brick MakeBrick(const fs::path& scratch, const ItemGeometry& geometry, int64_t b
   BrickWriter writer(scratch / brick.file, "0.0." + std::to_string(block), brick.key);
   const auto add = [&](const std::string& name, DType type, const Box& box) {
     std::vector<std::byte> samples(static_cast<size_t>(box.voxels()) * DTypeSize(type));
-    for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::byte>(i * i >> 7 & 0x3f);
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = static_cast<std::byte>(i * i >> 7 & 0x3f);
     writer.Add({name, type, 1, box},
                DenseView(samples.data(), type, 1, box.shape(), Layout::kInterleaved));
   };
@@ -83,7 +88,8 @@ Brick MakeBrick(const fs::path& scratch, const ItemGeometry& geometry, int64_t b
 
 int Main(int argc, char** argv) {
   if (argc != 5 && argc != 8) {
-    std::fputs("usage: assemble_bench FOLDER FORMAT DTYPE ZxYxX [TILE OVERLAP UNIT_TILES]\n", stderr);
+    std::fputs("usage: assemble_bench FOLDER FORMAT DTYPE ZxYxX [TILE OVERLAP UNIT_TILES]\n",
+               stderr);
     return 2;
   }
   const fs::path folder = fs::path(argv[1]) / "assemble_bench";
@@ -113,7 +119,8 @@ int Main(int argc, char** argv) {
   work.stamp = StampOf(work.input).value();
   work.header = OpenReader(work.input)->header();
   task.attempt = "1.0.1";
-  task.geometry = std::make_shared<const ItemGeometry>(shape, context->params[0].tiling, work.sizing);
+  task.geometry =
+      std::make_shared<const ItemGeometry>(shape, context->params[0].tiling, work.sizing);
   task.lease.unit = task.geometry->units();
   for (int64_t block = 0; block < task.geometry->units(); ++block) {
     work.bricks.push_back(MakeBrick(folder, *task.geometry, block, dtype));
@@ -143,9 +150,10 @@ int Main(int argc, char** argv) {
   watch.join();
   fs::remove_all(folder);
 
-  const double megabytes = static_cast<double>(Product(shape)) * static_cast<double>(DTypeSize(dtype)) / 1e6;
-  std::printf("%s %s %s units=%ld seam=%.0fMB: %.0f MB in %.2f s = %.0f MB/s;", format.c_str(), argv[3],
-              argv[4], static_cast<long>(task.geometry->units()),
+  const double megabytes =
+      static_cast<double>(Product(shape)) * static_cast<double>(DTypeSize(dtype)) / 1e6;
+  std::printf("%s %s %s units=%ld seam=%.0fMB: %.0f MB in %.2f s = %.0f MB/s;", format.c_str(),
+              argv[3], argv[4], static_cast<long>(task.geometry->units()),
               static_cast<double>(task.geometry->seam_bytes()) / 1e6, megabytes, seconds,
               megabytes / seconds);
   const auto totals = profile.totals();

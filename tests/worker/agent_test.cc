@@ -1,4 +1,6 @@
 // The agent against a scheduler of a few lines, over TCP, with the engine without Torch.
+#include "worker/agent.h"
+
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -9,7 +11,6 @@
 
 #include "cluster/server.h"
 #include "tests/worker/worker_fixture.h"
-#include "worker/agent.h"
 
 namespace tilery {
 namespace {
@@ -25,7 +26,10 @@ class SmallScheduler {
                 {[this](PeerId peer, const Json& hello) { Joined(peer, hello); },
                  [this](PeerId peer, const Json& message) { Received(peer, message); },
                  [this](PeerId, const std::string&) { ++left; }}) {
-    welcome_ = {{"type", "welcome"}, {"epoch", 7}, {"lease_s", lease_s}, {"margin_s", lease_s / 5},
+    welcome_ = {{"type", "welcome"},
+                {"epoch", 7},
+                {"lease_s", lease_s},
+                {"margin_s", lease_s / 5},
                 {"context", ToJson(context)}};
   }
 
@@ -76,7 +80,9 @@ class SmallScheduler {
       Json leases = Json::array();
       while (tiles > 0 && !units_.empty()) {
         const auto& [lease, cost] = units_.front();
-        leases.push_back({{"lease", lease.lease}, {"unit", lease.unit}, {"attempt", lease.attempt},
+        leases.push_back({{"lease", lease.lease},
+                          {"unit", lease.unit},
+                          {"attempt", lease.attempt},
                           {"work", ToJson(lease.work)}});
         tiles -= cost;
         leased_tiles += cost;
@@ -128,9 +134,8 @@ class AgentTest : public WorkerTest {
       its.batch = context.batch;
       return std::make_unique<FakeEngine>(its);
     };
-    return std::async(std::launch::async, [this, start = scheduler.Start()] {
-      return RunAgent(start, options_);
-    });
+    return std::async(std::launch::async,
+                      [this, start = scheduler.Start()] { return RunAgent(start, options_); });
   }
 
   static bool Ended(const std::future<AgentEnd>& agent) {
@@ -190,7 +195,8 @@ TEST_F(AgentTest, DeliversWhatItKeptAfterABrokenLink) {
   auto agent = Start(scheduler, {.batch = 1, .before = [&](const InferWork&) {
                                    while (!open) std::this_thread::sleep_for(1ms);
                                  }});
-  ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles > 0 && scheduler.renewals > 0; }));
+  ASSERT_TRUE(
+      scheduler.Until([&] { return scheduler.leased_tiles > 0 && scheduler.renewals > 0; }));
   scheduler.CutLink();
   open = true;
   std::this_thread::sleep_for(30ms);
@@ -213,9 +219,9 @@ TEST_F(AgentTest, FinishesOnADrainWhatIsBegunAndNothingElse) {
   const std::vector<Lease> units = MakeUnits(20);
   SmallScheduler scheduler(context_);
   for (const Lease& unit : units) scheduler.Add(unit, 1);
-  auto agent = Start(scheduler, {.batch = 1, .before = [](const InferWork&) {
-                                   std::this_thread::sleep_for(200ms);
-                                 }});
+  auto agent =
+      Start(scheduler,
+            {.batch = 1, .before = [](const InferWork&) { std::this_thread::sleep_for(200ms); }});
   ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles > 2; }));
   scheduler.Say({{"type", "drain"}});
   ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
@@ -230,9 +236,9 @@ TEST_F(AgentTest, AbandonsOnADrainWhatTakesTooLong) {
   SmallScheduler scheduler(context_);
   for (const Lease& unit : units) scheduler.Add(unit, 1);
   options_.drain_s = 0.3;
-  auto agent = Start(scheduler, {.batch = 1, .before = [](const InferWork&) {
-                                   std::this_thread::sleep_for(700ms);
-                                 }});
+  auto agent =
+      Start(scheduler,
+            {.batch = 1, .before = [](const InferWork&) { std::this_thread::sleep_for(700ms); }});
   ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles > 2; }));
   const auto begin = std::chrono::steady_clock::now();
   scheduler.Say({{"type", "drain"}});
@@ -247,7 +253,8 @@ TEST_F(AgentTest, SaysWhyItCanNotStart) {
   SmallScheduler scheduler(context_);
   auto agent = std::async(std::launch::async, [&, start = scheduler.Start()] {
     AgentOptions options;
-    options.engine = [](const WorkerContext&, const WorkerStart&, Profile&) -> std::unique_ptr<Engine> {
+    options.engine = [](const WorkerContext&, const WorkerStart&,
+                        Profile&) -> std::unique_ptr<Engine> {
       throw Error(Fault::kModel, "m.pt: its output has 5 channels, the contract says 3");
     };
     return RunAgent(start, options);
@@ -265,7 +272,8 @@ TEST_F(AgentTest, PublishesNothingOnceRenewalsAreNotAnswered) {
   auto agent = Start(scheduler, {.batch = 1, .before = [&](const InferWork&) {
                                    while (!open) std::this_thread::sleep_for(1ms);
                                  }});
-  ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles == 2 && scheduler.renewals > 1; }));
+  ASSERT_TRUE(
+      scheduler.Until([&] { return scheduler.leased_tiles == 2 && scheduler.renewals > 1; }));
   scheduler.silent = true;
   const int before = scheduler.renewals;
   ASSERT_TRUE(scheduler.Until([&] { return scheduler.renewals > before + 5; }));

@@ -27,8 +27,8 @@ class CoordinatedTest : public WorkerTest {
     item.infer_units = static_cast<int32_t>(made.infer_units);
     item.staged = made.staged;
     item.first_unit = plan_.units;
-    const ItemGeometry geometry(item.header.shape,
-                                context_.params[static_cast<size_t>(item.params)].tiling, item.sizing);
+    const ItemGeometry geometry(
+        item.header.shape, context_.params[static_cast<size_t>(item.params)].tiling, item.sizing);
     item.tiles = geometry.grid().tiles();
     plan_.tiles += item.tiles;
     plan_.units += item.units();
@@ -59,7 +59,8 @@ class CoordinatedTest : public WorkerTest {
       agents.push_back(std::async(std::launch::async, [start] {
         AgentOptions agent;
         agent.engine = [](const WorkerContext& context, const WorkerStart&, Profile&) {
-          return std::make_unique<FakeEngine>(FakeEngine::Options{.batch = context.batch, .before = {}});
+          return std::make_unique<FakeEngine>(
+              FakeEngine::Options{.batch = context.batch, .before = {}});
         };
         return RunAgent(start, agent);
       }));
@@ -87,7 +88,8 @@ TEST_F(CoordinatedTest, RunsPicturesAndVolumesOfEveryKindAndFailsTheDamagedOneBy
   picture("big.png", 300, 9, true);
   const Index shape{30, 40, 50};
   const auto samples = Noise(30 * 40 * 50 * 2, 99);
-  const TestItem v = MakeItem(Write("v.npy", "npy", DType::kU16, 1, shape, samples), "v.npy", volume, 10);
+  const TestItem v =
+      MakeItem(Write("v.npy", "npy", DType::kU16, 1, shape, samples), "v.npy", volume, 10);
   Add(v);
   expected.emplace_back("v.npy", Nearest(samples, shape, 2, context_.params[1].tiling.scale));
   const auto cut = Write("cut.png", "png", DType::kU8, 3, {1, 90, 90}, Noise(90 * 90 * 3, 5));

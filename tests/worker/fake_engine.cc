@@ -9,7 +9,8 @@ namespace {
 
 double Load(const std::byte* at, DType type) {
   switch (type) {
-    case DType::kU8: return static_cast<double>(*reinterpret_cast<const uint8_t*>(at));
+    case DType::kU8:
+      return static_cast<double>(*reinterpret_cast<const uint8_t*>(at));
     case DType::kU16: {
       uint16_t value;
       std::memcpy(&value, at, sizeof(value));
@@ -20,7 +21,8 @@ double Load(const std::byte* at, DType type) {
       std::memcpy(&value, at, sizeof(value));
       return value;
     }
-    default: throw Error(Fault::kInternal, "the fake engine knows u8, u16 and f32");
+    default:
+      throw Error(Fault::kInternal, "the fake engine knows u8, u16 and f32");
   }
 }
 
@@ -50,19 +52,22 @@ InferOutput RunNearest(const InferWork& work) {
               for (int axis = 0; axis < 3; ++axis) {
                 const Rational& scale = grid.tiling.scale[axis];
                 source[axis] = PadSource(out[axis] * scale.den / scale.num, grid.shape[axis],
-                                         grid.tiling.pad) - work.input_box.begin[axis];
+                                         grid.tiling.pad) -
+                               work.input_box.begin[axis];
               }
-              const float weight = (wz.weights[z - wz.begin] * wy.weights[y - wy.begin]) *
-                                   wx.weights[x - wx.begin];
-              float* const into =
-                  &sums[static_cast<size_t>((((z - cover.begin[0]) * extent[1] + y - cover.begin[1]) *
-                                                 extent[2] + x - cover.begin[2]) * channels)];
+              const float weight =
+                  (wz.weights[z - wz.begin] * wy.weights[y - wy.begin]) * wx.weights[x - wx.begin];
+              float* const into = &sums[static_cast<size_t>(
+                  (((z - cover.begin[0]) * extent[1] + y - cover.begin[1]) * extent[2] + x -
+                   cover.begin[2]) *
+                  channels)];
               for (int64_t c = 0; c < channels; ++c) {
                 const double raw =
                     Load(work.input.at(c, source[0], source[1], source[2]), transfer.in_dtype);
-                const auto value = static_cast<float>(
-                    (raw - transfer.raw_lo) / (transfer.raw_hi - transfer.raw_lo) *
-                        (transfer.range_hi - transfer.range_lo) + transfer.range_lo);
+                const auto value = static_cast<float>((raw - transfer.raw_lo) /
+                                                          (transfer.raw_hi - transfer.raw_lo) *
+                                                          (transfer.range_hi - transfer.range_lo) +
+                                                      transfer.range_lo);
                 into[c] += weight * value;
               }
             }
@@ -79,8 +84,8 @@ InferOutput RunNearest(const InferWork& work) {
     const ConstView all = DenseView(reinterpret_cast<const std::byte*>(sums.data()), DType::kF32,
                                     channels, extent, Layout::kInterleaved);
     CopyView(all.Crop(Shift(box, to_cover)),
-             DenseView(reinterpret_cast<std::byte*>(part.data()), DType::kF32, channels, box.shape(),
-                       Layout::kInterleaved));
+             DenseView(reinterpret_cast<std::byte*>(part.data()), DType::kF32, channels,
+                       box.shape(), Layout::kInterleaved));
     return part;
   };
   InferOutput output;
@@ -88,9 +93,9 @@ InferOutput RunNearest(const InferWork& work) {
   output.interior = geometry.interior(work.block);
   if (!output.interior.empty()) {
     const std::vector<float> part = cut(output.interior);
-    output.interior_samples.resize(static_cast<size_t>(
-        output.interior.voxels() * transfer.out_channels *
-        static_cast<int64_t>(DTypeSize(transfer.out_dtype))));
+    output.interior_samples.resize(
+        static_cast<size_t>(output.interior.voxels() * transfer.out_channels *
+                            static_cast<int64_t>(DTypeSize(transfer.out_dtype))));
     FinalizeSums(part.data(), output.interior.shape(), transfer,
                  DenseView(output.interior_samples.data(), transfer.out_dtype,
                            transfer.out_channels, output.interior.shape(), Layout::kInterleaved));

@@ -1,6 +1,6 @@
-// An engine without Torch: the model is nearest-neighbour upscaling (or the identity at scale 1), computed in f32
-// by the plainest code there is, with the batching rules of the real one: a batch of the context's size is
-// taken when so many tiles are there, or when no more are coming.
+// An engine without Torch: the model is nearest-neighbour upscaling (or the identity at scale 1),
+// computed in f32 by the plainest code there is, with the batching rules of the real one: a batch
+// of the context's size is taken when so many tiles are there, or when no more are coming.
 #pragma once
 
 #include <atomic>

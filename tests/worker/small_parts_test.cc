@@ -73,7 +73,8 @@ void ExpectBands(const Index& shape, const std::vector<Box>& bands) {
 }
 
 TEST(CutBands, CoversTheShapeInOrderWithinTheLimit) {
-  for (const Index& shape : {Index{1, 1, 1}, Index{1, 1000, 33}, Index{7, 10, 10}, Index{9, 100, 50}}) {
+  for (const Index& shape :
+       {Index{1, 1, 1}, Index{1, 1000, 33}, Index{7, 10, 10}, Index{9, 100, 50}}) {
     for (const int64_t limit : {1, 100, 999, 5000, 1 << 20}) {
       const std::vector<Box> bands = CutBands(shape, 3, limit);
       ExpectBands(shape, bands);
@@ -116,9 +117,7 @@ TEST(HostBuffers, CountAllocationsOnlyAfterTheWarmUp) {
 
 TEST(HostBuffers, KeepNoMoreThanTheirLimit) {
   HostBuffers buffers(100'000);
-  {
-    const auto a = buffers.Take(40'000), b = buffers.Take(40'000), c = buffers.Take(40'000);
-  }
+  { const auto a = buffers.Take(40'000), b = buffers.Take(40'000), c = buffers.Take(40'000); }
   EXPECT_LE(buffers.free_bytes(), 100'000u);
   EXPECT_GT(buffers.free_bytes(), 0u);
   buffers.Take(200'000);
@@ -155,7 +154,8 @@ TEST(FaultRules, AreReadFromText) {
 }
 
 TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
-  for (const char* text : {"kill", "kill@publish", "burn@read:1", "kill@moon:1", "kill@read:0", "kill@read:x"}) {
+  for (const char* text :
+       {"kill", "kill@publish", "burn@read:1", "kill@moon:1", "kill@read:0", "kill@read:x"}) {
     try {
       ParseFaultRules(text);
       ADD_FAILURE() << text << " was taken";

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <future>
 #include <random>
 
 #include "tests/worker/worker_fixture.h"
@@ -20,16 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 using UnitRunnerTest = WorkerTest;
-
-const Done& AsDone(const Outcome& outcome) {
-  if (const auto* failed = std::get_if<Failed>(&outcome)) {
-    throw Error(failed->fault, "failed at " + failed->stage + ": " + failed->reason);
-  }
-  if (const auto* retry = std::get_if<Retry>(&outcome)) {
-    throw Error(Fault::kTransient, "retry at " + retry->stage + ": " + retry->reason);
-  }
-  return std::get<Done>(outcome);
-}
 
 TEST_F(UnitRunnerTest, PublishesASmallPictureInOneUnit) {
   const Index shape{1, 50, 70};
@@ -136,8 +125,7 @@ TEST_F(UnitRunnerTest, DecodesAnInputWithoutRandomAccessOnceForAllItsUnits) {
 }
 
 TEST_F(UnitRunnerTest, RunsTheStageUnitAgainWhenItsFileIsLostOrCutShort) {
-  const auto input =
-      Write("s.png", "png", DType::kU8, 1, {1, 100, 100}, Noise(100 * 100, 6));
+  const auto input = Write("s.png", "png", DType::kU8, 1, {1, 100, 100}, Noise(100 * 100, 6));
   const int32_t params = AddParams("png", DType::kU8, 1, Tiles({1, 32, 32}, {0, 8, 8}));
   StartRunner();
   const TestItem item = MakeItem(input, "s.png", params, 4, true);
@@ -151,8 +139,7 @@ TEST_F(UnitRunnerTest, RunsTheStageUnitAgainWhenItsFileIsLostOrCutShort) {
 }
 
 TEST_F(UnitRunnerTest, FailsATruncatedPictureByNameAndPublishesNothing) {
-  const auto input =
-      Write("cut.png", "png", DType::kU8, 3, {1, 120, 120}, Noise(120 * 120 * 3, 7));
+  const auto input = Write("cut.png", "png", DType::kU8, 3, {1, 120, 120}, Noise(120 * 120 * 3, 7));
   fs::resize_file(input, fs::file_size(input) / 2);
   const int32_t params = AddParams("png", DType::kU8, 3, Tiles({1, 64, 64}, {0, 8, 8}));
   StartRunner();
@@ -302,7 +289,8 @@ TEST_F(UnitRunnerTest, FailsOnlyTheItemThatTheModelThrowsFor) {
   const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
   StartRunner({.batch = 1, .before = [](const InferWork& work) {
                  if (work.item_name.find("bad") != std::string::npos) {
-                   throw Error(Fault::kModel, work.item_name + ": the model's output is not finite");
+                   throw Error(Fault::kModel,
+                               work.item_name + ": the model's output is not finite");
                  }
                }});
   const Lease first = LeaseOf(MakeItem(bad, "bad.npy", params), UnitKind::kInfer);
@@ -314,94 +302,8 @@ TEST_F(UnitRunnerTest, FailsOnlyTheItemThatTheModelThrowsFor) {
   EXPECT_THAT(Names(out_), ElementsAre("good.npy"));
 }
 
-TEST_F(UnitRunnerTest, FillsBatchesWhileInputsAreReadAndNeverWaitsForALeaseThatDoesNotCome) {
-  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
-  std::vector<TestItem> items;
-  for (uint32_t i = 0; i < 41; ++i) {
-    const std::string name = std::to_string(i) + ".npy";
-    items.push_back(
-        MakeItem(Write(name, "npy", DType::kU8, 1, {2, 8, 8}, Noise(128, i)), name, params));
-  }
-  StartRunner({.batch = 8, .before = {}});
-  runner_->ExpectMore(true);
-  std::vector<Lease> leases;
-  for (const TestItem& item : items) {
-    leases.push_back(LeaseOf(item, UnitKind::kInfer));
-    Submit(leases.back());
-  }
-  for (size_t i = 0; i < 40; ++i) AsDone(Await(leases[i]));
-  EXPECT_EQ(engine_->partial_batches(), 0);
-  EXPECT_FALSE(Reported(leases[40]));
-  runner_->ExpectMore(false);
-  AsDone(Await(leases[40]));
-  EXPECT_EQ(engine_->finished_batches(), 6);
-  EXPECT_EQ(engine_->partial_batches(), 1);
-}
-
-TEST_F(UnitRunnerTest, BeginsFewLargeUnitsAtATime) {
-  const auto input = Write("t.npy", "npy", DType::kU8, 1, {64, 8, 8}, Noise(64 * 64, 18));
-  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({4, 4, 4}, {0, 0, 0}));
-  std::promise<void> open;
-  const std::shared_future<void> gate = open.get_future().share();
-  StartRunner({.batch = 1, .before = [gate](const InferWork&) { gate.wait(); }});
-  const TestItem item = MakeItem(input, "t.npy", params, 8);
-  ASSERT_EQ(item.infer_units, 8);
-  std::vector<Lease> leases;
-  for (int64_t block = 0; block < item.infer_units; ++block) {
-    leases.push_back(LeaseOf(item, UnitKind::kInfer, block));
-    Submit(leases.back());
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_EQ(engine_->queued_tiles(), 2 * 8);  // one runs, two wait, five are not even read
-  EXPECT_EQ(runner_->held().infer_units, 8);
-  EXPECT_EQ(runner_->held().tiles, 64);
-  EXPECT_EQ(runner_->held().largest, 8);
-  open.set_value();
-  for (const Lease& lease : leases) AsDone(Await(lease));
-  EXPECT_TRUE(runner_->held().empty());
-}
-
-TEST_F(UnitRunnerTest, ReportsNothingForADroppedLease) {
-  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
-  std::promise<void> open;
-  const std::shared_future<void> gate = open.get_future().share();
-  StartRunner({.batch = 1, .before = [gate](const InferWork&) { gate.wait(); }});
-  std::vector<Lease> leases;
-  for (uint32_t i = 0; i < 6; ++i) {
-    const std::string name = std::to_string(i) + ".npy";
-    leases.push_back(LeaseOf(
-        MakeItem(Write(name, "npy", DType::kU8, 1, {2, 8, 8}, Noise(128, i)), name, params),
-        UnitKind::kInfer));
-    Submit(leases.back());
-  }
-  runner_->Drop({leases[0].lease, leases[5].lease});  // one that runs, one that waits
-  open.set_value();
-  for (size_t i = 1; i < 5; ++i) AsDone(Await(leases[i]));
-  while (!runner_->held().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_FALSE(Reported(leases[0]));
-  EXPECT_FALSE(Reported(leases[5]));
-  EXPECT_THAT(Names(out_), ElementsAre("1.npy", "2.npy", "3.npy", "4.npy"));
-}
-
-TEST_F(UnitRunnerTest, StopsWithUnitsInFlightAndLeavesNoTemporaryFile) {
-  const auto input = Write("x.npy", "npy", DType::kU8, 1, {64, 8, 8}, Noise(64 * 64, 19));
-  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({4, 4, 4}, {0, 0, 0}));
-  StartRunner({.batch = 2, .before = [](const InferWork&) {
-                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
-               }});
-  const TestItem item = MakeItem(input, "x.npy", params, 8);
-  for (int64_t block = 0; block < item.infer_units; ++block) {
-    Submit(LeaseOf(item, UnitKind::kInfer, block));
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  runner_->Stop();
-  for (const std::string& name : Names(scratch_)) EXPECT_THAT(name, ::testing::EndsWith(".brick"));
-  EXPECT_TRUE(runner_->held().empty());
-}
-
 TEST_F(UnitRunnerTest, CountsEveryStageItWorksIn) {
-  const auto input =
-      Write("p.png", "png", DType::kU8, 3, {1, 64, 64}, Noise(64 * 64 * 3, 20));
+  const auto input = Write("p.png", "png", DType::kU8, 3, {1, 64, 64}, Noise(64 * 64 * 3, 20));
   const int32_t params = AddParams("png", DType::kU8, 3, Tiles({1, 64, 64}, {0, 0, 0}));
   StartRunner();
   AsDone(Run(LeaseOf(MakeItem(input, "p.png", params), UnitKind::kInfer)));

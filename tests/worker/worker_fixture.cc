@@ -11,6 +11,16 @@
 namespace tilery {
 namespace fs = std::filesystem;
 
+const Done& AsDone(const Outcome& outcome) {
+  if (const auto* failed = std::get_if<Failed>(&outcome)) {
+    throw Error(failed->fault, "failed at " + failed->stage + ": " + failed->reason);
+  }
+  if (const auto* retry = std::get_if<Retry>(&outcome)) {
+    throw Error(Fault::kTransient, "retry at " + retry->stage + ": " + retry->reason);
+  }
+  return std::get<Done>(outcome);
+}
+
 WorkerTest::WorkerTest() {
   const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
   dir_ = fs::temp_directory_path() /
@@ -36,7 +46,8 @@ Tiling WorkerTest::Tiles(const Index& tile, const Index& overlap, int64_t scale)
   Tiling tiling;
   tiling.tile = tile;
   tiling.overlap = overlap;
-  for (int axis = tile[0] == 1 ? 1 : 0; axis < 3; ++axis) tiling.scale[axis] = Rational::Of(scale, 1);
+  for (int axis = tile[0] == 1 ? 1 : 0; axis < 3; ++axis)
+    tiling.scale[axis] = Rational::Of(scale, 1);
   return tiling;
 }
 
@@ -102,8 +113,9 @@ std::vector<std::byte> WorkerTest::ReadAll(const fs::path& path, Header* header)
   return samples;
 }
 
-std::vector<std::byte> WorkerTest::Nearest(const std::vector<std::byte>& samples, const Index& shape,
-                                           int64_t voxel_bytes, const Scale& scale) {
+std::vector<std::byte> WorkerTest::Nearest(const std::vector<std::byte>& samples,
+                                           const Index& shape, int64_t voxel_bytes,
+                                           const Scale& scale) {
   Index out;
   for (int axis = 0; axis < 3; ++axis) out[axis] = scale[axis].Ceil(shape[axis]);
   std::vector<std::byte> result(static_cast<size_t>(Product(out) * voxel_bytes));
@@ -111,9 +123,10 @@ std::vector<std::byte> WorkerTest::Nearest(const std::vector<std::byte>& samples
   for (int64_t z = 0; z < out[0]; ++z) {
     for (int64_t y = 0; y < out[1]; ++y) {
       for (int64_t x = 0; x < out[2]; ++x, into += voxel_bytes) {
-        const int64_t from = ((z * scale[0].den / scale[0].num) * shape[1] +
-                              y * scale[1].den / scale[1].num) * shape[2] +
-                             x * scale[2].den / scale[2].num;
+        const int64_t from =
+            ((z * scale[0].den / scale[0].num) * shape[1] + y * scale[1].den / scale[1].num) *
+                shape[2] +
+            x * scale[2].den / scale[2].num;
         std::memcpy(into, samples.data() + from * voxel_bytes, static_cast<size_t>(voxel_bytes));
       }
     }
@@ -174,15 +187,16 @@ void WorkerTest::StartRunner(FakeEngine::Options engine, RunnerOptions options) 
   if (options.epoch == 0) options.epoch = 7;
   auto fake = std::make_unique<FakeEngine>(std::move(engine));
   engine_ = fake.get();
-  runner_ = std::make_unique<UnitRunner>(
-      std::move(options), std::move(fake), profile_, [this](const Lease& lease, const Outcome& outcome) {
-        {
-          const std::lock_guard lock(mutex_);
-          EXPECT_FALSE(outcomes_.contains(lease.lease)) << "two outcomes for one lease";
-          outcomes_.emplace(lease.lease, outcome);
-        }
-        changed_.notify_all();
-      });
+  runner_ = std::make_unique<UnitRunner>(std::move(options), std::move(fake), profile_,
+                                         [this](const Lease& lease, const Outcome& outcome) {
+                                           {
+                                             const std::lock_guard lock(mutex_);
+                                             EXPECT_FALSE(outcomes_.contains(lease.lease))
+                                                 << "two outcomes for one lease";
+                                             outcomes_.emplace(lease.lease, outcome);
+                                           }
+                                           changed_.notify_all();
+                                         });
 }
 
 Outcome WorkerTest::Await(const Lease& lease) {

@@ -1,5 +1,5 @@
-// A worker without processes: files in a folder of their own, units made as a scheduler would, a runner over
-// the fake engine.
+// A worker without processes: files in a folder of their own, units made as a scheduler would, a
+// runner over the fake engine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace tilery {
 
 // One input of a test and the units that make its output.
 struct TestItem {
-  UnitWork base;          // kind infer, block 0, whole
+  UnitWork base;  // kind infer, block 0, whole
   Index output_shape{1, 1, 1};
   int64_t infer_units = 1;
   int64_t first_unit = 0;
@@ -29,6 +29,9 @@ struct TestItem {
   int64_t unit_of_block(int64_t block) const { return first_unit + (staged ? 1 : 0) + block; }
   int64_t assemble_unit() const { return unit_of_block(infer_units); }
 };
+
+// Throws, with all that is known, if the outcome is another.
+const Done& AsDone(const Outcome& outcome);
 
 class WorkerTest : public ::testing::Test {
  protected:

@@ -1,0 +1,104 @@
+// What the runner begins when, what it drops, and how it stops: units in flight over an engine
+// without Torch.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "tests/worker/worker_fixture.h"
+
+namespace tilery {
+namespace {
+
+using ::testing::ElementsAre;
+
+using RunnerFlowTest = WorkerTest;
+
+TEST_F(RunnerFlowTest, FillsBatchesWhileInputsAreReadAndNeverWaitsForALeaseThatDoesNotCome) {
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
+  std::vector<TestItem> items;
+  for (uint32_t i = 0; i < 41; ++i) {
+    const std::string name = std::to_string(i) + ".npy";
+    items.push_back(
+        MakeItem(Write(name, "npy", DType::kU8, 1, {2, 8, 8}, Noise(128, i)), name, params));
+  }
+  StartRunner({.batch = 8, .before = {}});
+  runner_->ExpectMore(true);
+  std::vector<Lease> leases;
+  for (const TestItem& item : items) {
+    leases.push_back(LeaseOf(item, UnitKind::kInfer));
+    Submit(leases.back());
+  }
+  for (size_t i = 0; i < 40; ++i) AsDone(Await(leases[i]));
+  EXPECT_EQ(engine_->partial_batches(), 0);
+  EXPECT_FALSE(Reported(leases[40]));
+  runner_->ExpectMore(false);
+  AsDone(Await(leases[40]));
+  EXPECT_EQ(engine_->finished_batches(), 6);
+  EXPECT_EQ(engine_->partial_batches(), 1);
+}
+
+TEST_F(RunnerFlowTest, BeginsFewLargeUnitsAtATime) {
+  const auto input = Write("t.npy", "npy", DType::kU8, 1, {64, 8, 8}, Noise(64 * 64, 18));
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({4, 4, 4}, {0, 0, 0}));
+  std::promise<void> open;
+  const std::shared_future<void> gate = open.get_future().share();
+  StartRunner({.batch = 1, .before = [gate](const InferWork&) { gate.wait(); }});
+  const TestItem item = MakeItem(input, "t.npy", params, 8);
+  ASSERT_EQ(item.infer_units, 8);
+  std::vector<Lease> leases;
+  for (int64_t block = 0; block < item.infer_units; ++block) {
+    leases.push_back(LeaseOf(item, UnitKind::kInfer, block));
+    Submit(leases.back());
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(engine_->queued_tiles(), 2 * 8);  // one runs, two wait, five are not even read
+  EXPECT_EQ(runner_->held().infer_units, 8);
+  EXPECT_EQ(runner_->held().tiles, 64);
+  EXPECT_EQ(runner_->held().largest, 8);
+  open.set_value();
+  for (const Lease& lease : leases) AsDone(Await(lease));
+  EXPECT_TRUE(runner_->held().empty());
+}
+
+TEST_F(RunnerFlowTest, ReportsNothingForADroppedLease) {
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
+  std::promise<void> open;
+  const std::shared_future<void> gate = open.get_future().share();
+  StartRunner({.batch = 1, .before = [gate](const InferWork&) { gate.wait(); }});
+  std::vector<Lease> leases;
+  for (uint32_t i = 0; i < 6; ++i) {
+    const std::string name = std::to_string(i) + ".npy";
+    leases.push_back(
+        LeaseOf(MakeItem(Write(name, "npy", DType::kU8, 1, {2, 8, 8}, Noise(128, i)), name, params),
+                UnitKind::kInfer));
+    Submit(leases.back());
+  }
+  runner_->Drop({leases[0].lease, leases[5].lease});  // one that runs, one that waits
+  open.set_value();
+  for (size_t i = 1; i < 5; ++i) AsDone(Await(leases[i]));
+  while (!runner_->held().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(Reported(leases[0]));
+  EXPECT_FALSE(Reported(leases[5]));
+  EXPECT_THAT(Names(out_), ElementsAre("1.npy", "2.npy", "3.npy", "4.npy"));
+}
+
+TEST_F(RunnerFlowTest, StopsWithUnitsInFlightAndLeavesNoTemporaryFile) {
+  const auto input = Write("x.npy", "npy", DType::kU8, 1, {64, 8, 8}, Noise(64 * 64, 19));
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({4, 4, 4}, {0, 0, 0}));
+  StartRunner({.batch = 2, .before = [](const InferWork&) {
+                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
+               }});
+  const TestItem item = MakeItem(input, "x.npy", params, 8);
+  for (int64_t block = 0; block < item.infer_units; ++block) {
+    Submit(LeaseOf(item, UnitKind::kInfer, block));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  runner_->Stop();
+  for (const std::string& name : Names(scratch_)) EXPECT_THAT(name, ::testing::EndsWith(".brick"));
+  EXPECT_TRUE(runner_->held().empty());
+}
+
+}  // namespace
+}  // namespace tilery
