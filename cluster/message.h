@@ -1,33 +1,34 @@
-// The control protocol between scheduler and workers: length-prefixed MessagePack documents over TCP.
+// The control protocol between scheduler and workers: length-prefixed MessagePack documents over
+// TCP.
 //
 //   frame = u32 little-endian length of the body, body (MessagePack of one JSON object with "type")
 //
 // The first frame of a connection must be "hello" with the job's token (64 hex digits, compared in
-// constant time) and at most kMaxHello bytes; anything else drops the connection unparsed. Later frames
-// are at most kMaxFrame bytes. Strings are bytes (paths need not be UTF-8). Data never travels here.
+// constant time) and at most kMaxHello bytes; anything else drops the connection unparsed. Later
+// frames are at most kMaxFrame bytes. Strings are bytes (paths need not be UTF-8). Data never
+// travels here.
 //
 //   worker -> scheduler
-//     hello    {token, protocol, worker, host, pid, device, epoch}   worker: id given by its supervisor
-//     want     {tiles, units}        may be sent more: so many model runs, so many units beside (credit,
+//     hello    {token, protocol, worker, host, pid, device, epoch}   worker: id given by its
+//     supervisor want     {tiles, units}        may be sent more: so many model runs, so many units
+//     beside (credit,
 //                                    absolute, replaces the last)
-//     renew    {sent_us, phase, batches, busy_s, private_bytes}      every lease_s / 4 (at most 1 s)
-//     outcome  {lease, unit, attempt, outcome: {...}}
-//     profile  {...}                 stage totals and new trace events; every few seconds and at the end
-//     bye      {}
+//     renew    {sent_us, phase, batches, busy_s, private_bytes}      every lease_s / 4 (at most 1
+//     s) outcome  {lease, unit, attempt, outcome: {...}} profile  {...}                 stage
+//     totals and new trace events; every few seconds and at the end bye      {}
 //   scheduler -> worker
 //     welcome  {epoch, lease_s, margin_s, context: {...}}            context: all that is the job's
-//     leases   {leases: [{lease, unit, attempt, work: {...}}], more: bool}  more = false: nothing now
-//     renewed  {sent_us}             echo: leases are good for lease_s from the time that was sent
-//     drop     {leases: [...]}       no longer wanted: abandon without an outcome
-//     drain    {}                    finish or abandon what is begun, send no more `want`
-//     end      {}                    all done: send bye and exit
+//     leases   {leases: [{lease, unit, attempt, work: {...}}], more: bool}  more = false: nothing
+//     now renewed  {sent_us}             echo: leases are good for lease_s from the time that was
+//     sent drop     {leases: [...]}       no longer wanted: abandon without an outcome drain    {}
+//     finish or abandon what is begun, send no more `want` end      {}                    all done:
+//     send bye and exit
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 namespace tilery {
 

@@ -66,10 +66,8 @@ with -DTILERY_TORCH=FOLDER")
 if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   get_filename_component(LibTorch_LIB_DIR "${LibTorch_cpu_LIBRARY}" DIRECTORY)
   set(LibTorch_CUDA OFF)
-  set(_torch_libraries "${LibTorch_cpu_LIBRARY}" "${LibTorch_c10_LIBRARY}")
   if(LibTorch_cuda_LIBRARY AND LibTorch_c10_cuda_LIBRARY)
     set(LibTorch_CUDA ON)
-    list(APPEND _torch_libraries "${LibTorch_cuda_LIBRARY}" "${LibTorch_c10_cuda_LIBRARY}")
   endif()
 
   # The wheel's include/ also holds other projects' headers (fmt among them, in a version that the system's
@@ -86,10 +84,15 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   add_library(LibTorch::LibTorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
     "${_torch_view}" "${_torch_view}/torch/csrc/api/include")
-  # Nothing of ours names a symbol of libtorch_cuda: it registers its kernels when it is loaded, so the linker
-  # must not drop it. Its own dependencies are found by its own rpath at run time.
-  list(JOIN _torch_libraries " " _torch_line)
   target_link_options(LibTorch::LibTorch INTERFACE -Wl,--allow-shlib-undefined)
   target_link_libraries(LibTorch::LibTorch INTERFACE
-    -Wl,--push-state,--no-as-needed ${_torch_libraries} -Wl,--pop-state)
+    -Wl,--push-state,--no-as-needed "${LibTorch_cpu_LIBRARY}" "${LibTorch_c10_LIBRARY}" -Wl,--pop-state)
+  # A target of its own, for the CUDA device alone: loading libtorch_cuda and what it needs takes a process a second
+  # and some 100 MB. Nothing of ours names a symbol of it (it registers its kernels when it is loaded), so the linker
+  # must not drop it. Its own dependencies are found by its own rpath at run time.
+  if(LibTorch_CUDA)
+    add_library(LibTorch::CUDA INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(LibTorch::CUDA INTERFACE LibTorch::LibTorch
+      -Wl,--push-state,--no-as-needed "${LibTorch_cuda_LIBRARY}" "${LibTorch_c10_cuda_LIBRARY}" -Wl,--pop-state)
+  endif()
 endif()

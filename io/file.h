@@ -100,7 +100,7 @@ class OutputFile {
 };
 
 // Writes a small file whole (temp + fsync + rename), replacing what is there. `mode` e.g. 0600
-// (less the umask). Its attempts are named "small-<host>-<pid>-<n>".
+// (less the umask). Its attempts are named "small-<host>-<pid>-<time>-<n>".
 void WriteFileAtomically(const std::filesystem::path& path, const std::string& content,
                          Durability durability, int mode = 0644);
 std::string ReadSmallFile(const std::filesystem::path& path, size_t limit = 64 << 20);

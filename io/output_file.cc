@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <system_error>
 #include <vector>
@@ -58,7 +59,8 @@ void CreateFolders(const std::filesystem::path& folder) {
   }
 }
 
-// A name that no other process on any host that shares the folder is using now.
+// A name that no other process on any host that shares the folder is using, nor has left behind: in
+// containers process ids begin anew at every start, hence the time.
 std::string SmallFileAttempt() {
   static std::atomic<uint64_t> counter{0};
   std::array<char, 256> host{};
@@ -67,7 +69,9 @@ std::string SmallFileAttempt() {
   for (const char* c = host.data(); *c != '\0' && name.size() < 100; ++c) {
     name += IsAttemptName(std::string(1, *c)) ? *c : '-';
   }
-  return name + "-" + std::to_string(getpid()) + "-" + std::to_string(counter++);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return name + "-" + std::to_string(getpid()) + "-" +
+         std::to_string(std::chrono::nanoseconds(now).count()) + "-" + std::to_string(counter++);
 }
 
 }  // namespace

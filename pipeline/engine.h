@@ -19,19 +19,11 @@
 
 #include "io/view.h"
 #include "pipeline/blocks.h"
+#include "pipeline/numerics.h"
 #include "pipeline/profile.h"
 #include "pipeline/transfer.h"
 
 namespace tilery {
-
-// What decides bytes beside the plan; chosen before the first lease and never changed by a worker.
-struct Numerics {
-  int64_t batch = 1;
-  std::string precision = "fp32";  // fp32 on CPUs
-  std::string layout = "nchw";
-  std::string device_kind;         // e.g. "cpu/avx512/<model name>"
-  std::string torch;               // version
-};
 
 struct EngineOptions {
   std::filesystem::path model;  // TorchScript file

@@ -1,4 +1,5 @@
-// Gives out units, judges outcomes, keeps the ledger: the thin runner around the pure queue. One thread.
+// Gives out units, judges outcomes, keeps the ledger: the thin runner around the pure queue. One
+// thread.
 #pragma once
 
 #include <atomic>
@@ -17,50 +18,60 @@ namespace tilery {
 // What was found done before the run, unit by unit (see scheduler/resume.h).
 enum class ItemState : uint8_t { kOpen, kUnchanged, kFailed };
 struct Resume {
-  std::vector<ItemState> items;                  // kUnchanged: published output is whole; kFailed: refused
-  std::vector<std::pair<int64_t, BrickRecord>> bricks;  // infer units whose brick is there and right
-  int64_t adopted_tiles = 0;                     // of bricks found on disk that the ledger did not know
+  std::vector<ItemState> items;  // kUnchanged: published output is whole; kFailed: refused
+  std::vector<std::pair<int64_t, BrickRecord>>
+      bricks;                 // infer units whose brick is there and right
+  std::vector<std::pair<int64_t, BrickRecord>> stages;  // items whose stage file is there and whole
+  int64_t adopted_tiles = 0;  // of bricks found on disk that the ledger did not know
 };
 
 struct RunOptions {
   double lease_s = 15;
-  int max_attempts = 3;         // of a unit, over all workers; a unit that kills two workers is set aside
-  int64_t scratch_limit = -1;   // bytes; -1: free space of the scratch folder minus 5 %
-  double max_failures = 1.0;    // share of the items
+  double hung_s = 120;   // a busy worker may show the same (phase, batches) for so long, or for
+                         // 20 times its slowest batch
+  int max_attempts = 3;  // of a unit, over all workers; a unit that kills two workers is set aside
+  int64_t scratch_limit = -1;  // bytes; -1: free space of the scratch folder minus 5 %
+  double max_failures = 1.0;   // share of the items; beyond it the run stops as "failed"
   std::string token, work, scratch;
   std::string bind = "127.0.0.1";
   int expected_workers = 1;
+  // Ends the process of a worker that shows no sign of life (LocalLauncher::Kill), called on the
+  // run's thread. Without it a hung worker only loses its leases.
+  std::function<void(const std::string& worker)> kill_worker;
 };
 
-struct WorkerReport {           // of profile.json, for every worker that ever joined
+struct WorkerReport {  // of profile.json, for every worker that ever joined
   std::string id, host, device;
   int64_t pid = 0;
-  std::string state;            // "idle", "busy", "gone"
-  int64_t tiles = 0, units = 0; // accepted
+  std::string state;             // "idle", "busy", "gone"
+  int64_t tiles = 0, units = 0;  // accepted
   double busy_s = 0, idle_s = 0;
-  Json stages;                  // name -> {s, calls, bytes}
+  Json stages;  // name -> {s, calls, bytes}
   int64_t peak_host_bytes = 0, peak_device_bytes = 0, steady_allocations = 0;
-  Json trace;                   // newest events, job time in microseconds
+  Json trace;  // newest events: [name, begin_us, duration_us, thread, unit], in the run's
+               // microseconds
 };
-struct Failure { std::string item, stage, reason; };
+struct Failure {
+  std::string item, stage, reason;
+};
 struct RunResult {
-  std::string status;           // done | failed | interrupted
+  std::string status;  // done | failed | interrupted
   int64_t items_done = 0, items_failed = 0, items_unchanged = 0;
   int64_t tiles_inferred = 0, tiles_skipped = 0, tiles_repeated = 0, tiles_reused = 0;
   int64_t units_run = 0, units_reused = 0;
   double wall_s = 0;
-  std::string interrupted_by;   // words, if interrupted
+  std::string interrupted_by;  // words, if interrupted, or if more items failed than may
   std::vector<WorkerReport> workers;
   std::vector<Failure> failures;
 };
 
 // Progress, at most once a second and at the end; for the terminal and status.json.
 struct Progress {
-  std::string state;            // running | draining | done | failed | interrupted
+  std::string state;  // running | draining | done | failed | interrupted
   int64_t tiles_done = 0, tiles = 0;
-  double eta_s = -1;            // -1: not known
+  double eta_s = -1;                                      // -1: not known
   int64_t waiting = 0, leased = 0, done = 0, failed = 0;  // units
-  std::vector<WorkerReport> workers;  // alive now; no stages, no trace
+  std::vector<WorkerReport> workers;                      // alive now; no stages, no trace
 };
 
 class Coordinator {
@@ -68,17 +79,19 @@ class Coordinator {
   Coordinator(const Plan& plan, const Resume& resume, Ledger& ledger, const WorkerContext& context,
               const RunOptions& options);
   ~Coordinator();
-  uint16_t port() const;        // listening since construction
+  uint16_t port() const;  // listening since construction
 
-  // Serves until all is done, failed or drained, then ends the workers. `tick` runs about ten times a
-  // second on this thread (supervise children there). Throws Error only for what ends the run (exit 1).
+  // Serves until all is done, failed or drained, then ends the workers. `tick` runs about ten times
+  // a second on this thread (supervise children there). Throws Error only for what ends the run
+  // (exit 1).
   RunResult Run(const std::function<void(const Progress&)>& progress,
                 const std::function<void()>& tick);
 
-  // Thread-safe, also from the tick.
-  void Drain(const std::string& why);              // finish what is begun, then return "interrupted"
-  void WorkerDied(const std::string& worker, const std::string& how);  // its leases come back at once
-  void WorkersExhausted(const std::string& why);   // none will come any more
+  // Thread-safe, also from the tick; done in the next turn of Run.
+  void Drain(const std::string& why);  // finish what is begun (10 s), then return "interrupted"
+  void WorkerDied(const std::string& worker,
+                  const std::string& how);        // its leases come back at once
+  void WorkersExhausted(const std::string& why);  // none will come any more
 
  private:
   struct Impl;

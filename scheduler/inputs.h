@@ -25,10 +25,12 @@ struct InputHeader {
   Header header;
   std::string error;    // why it can't be read ("" = it can): its item is refused
   std::vector<std::string> losses;  // what `output_format` would lose
+  FileStamp identity;   // what the item's key holds. ReadHeaders sets it to `stamp`; who knows that only
+                        // times or inode have changed since, by content hash, puts the first stamp here
 };
 
-// Reads all headers with `threads` threads, order kept. `known(path, stamp)` may answer from a cache
-// (nullptr: read it).
+// Reads all headers with `threads` threads, order kept; `output_format` "" means that of the input's own
+// extension. `known(path, stamp)` may answer from a cache (nullptr: read it), from any of the threads.
 std::vector<InputHeader> ReadHeaders(
     const std::vector<std::string>& paths, const std::optional<RawLayout>& raw,
     const std::string& output_format, int threads,
@@ -38,5 +40,13 @@ std::vector<InputHeader> ReadHeaders(
 // folder that reldir counts from. Error(kUsage) for an unknown field, naming the nearest.
 std::string ExpandOutput(const std::string& output_template, const std::string& input,
                          const std::string& root, int64_t index, const std::string& extension);
+
+// The output of every input, by the job's template; {ext} is the input's own extension and {reldir} counts
+// from the folder or the fixed part of the glob that listed the input.
+std::vector<std::string> ExpandOutputs(const Job& job, const std::vector<std::string>& inputs);
+
+// Error(kUsage) naming both if an output exists and is the same file as an input (also by a link).
+void CheckOutputsAreNoInputs(const std::vector<InputHeader>& inputs,
+                             const std::vector<std::string>& outputs);
 
 }  // namespace tilery

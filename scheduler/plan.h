@@ -21,6 +21,9 @@ namespace tilery {
 enum class UnitKind : uint8_t { kStage, kMeasure, kInfer, kAssemble, kFinish };
 const char* UnitKindName(UnitKind kind);
 
+// Model runs over one tile position.
+int32_t ModelPasses(const Transfer& transfer);
+
 // Effective parameters, shared by all items that agree in them.
 struct ItemParams {
   int32_t dims = 2;
@@ -51,6 +54,7 @@ struct Item {
   int32_t infer_units = 0; // 1: the unit writes the output itself, no brick, no assemble unit
   bool staged = false;     // input without random access that several units read
   int64_t scratch_bytes = 0;  // peak: stage file + bricks
+  int64_t seam_bytes = 0;     // of it, partial sums
   int64_t output_bytes = 0;   // uncompressed samples
 
   int32_t units() const {

@@ -26,12 +26,18 @@ struct Resolved {
 // `model_hash` goes into the items' keys, together with their effective parameters and the program's
 // numerics number. Items whose header failed, or whose output can't hold the result, are refused
 // (Item::refused). Error(kUsage): tiling mistakes, two items for one output, an output that is an input.
+// `inputs` and `outputs` are taken by value: jobs of many items move them in and so hold each path once.
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
-                  const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs);
+                  std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
-// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of the
-// plan's tiles gets quarter-size units.
+// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of
+// every item's tiles gets quarter-size units (items that are one unit anyway stay whole), so that an item's place in
+// the job decides nothing. Fills everything of the
+// items that follows from it: units, tiles, bytes; and the plan's totals.
 void SizeUnits(Plan& plan, int64_t unit_memory);
+
+// Tiles of the grid over an item, without making it.
+int64_t GridTiles(const Index& shape, const Tiling& tiling);
 
 inline constexpr int kNumericsNumber = 1;  // raised only when bytes may change
 

@@ -1,4 +1,5 @@
-// What earlier runs left that is still good: published outputs, bricks in the ledger, orphan bricks.
+// What earlier runs left that is still good: published outputs, bricks in the ledger, orphan
+// bricks.
 #pragma once
 
 #include <string>
@@ -10,20 +11,25 @@
 
 namespace tilery {
 
-// Checks the outputs of all items against ledger and disk, and applies `existing` (refuse: Error(kUsage)
-// with count, three names and the ways out, before anything is written; skip: item unchanged; replace).
-// An output whose record has this item's key and whose stamp equals the recorded one is unchanged; if
-// size is equal but times differ its content hash decides; missing or shorter is redone; whole but
-// different is refused like a stranger's file. Claims all outputs and commits.
+// Checks the outputs of all items against ledger and disk, and applies `existing` (refuse:
+// Error(kUsage) with count, three names and the ways out, before anything is written; skip: item
+// unchanged; replace). An output whose record has this item's key and whose stamp equals the
+// recorded one is unchanged; if size is equal but times differ its content hash decides. Redone: an
+// output that is missing, shorter than recorded, or no longer decodes; one of ours made under
+// another key; a claimed path without a record. One that is whole but differs from its record was
+// edited, and is treated like a stranger's file. Bricks of the items that are open: those of the
+// ledger whose file has its size, and orphans in `scratch` whose key and checksums are right, which
+// are recorded now. Claims the outputs of open items and commits.
 Resume PlanResume(const Plan& plan, Existing existing, const std::string& numerics_key,
                   const std::string& scratch, Ledger& ledger);
 
 // Key that goes into records: item key and numerics key in one.
 std::string OutputKey(const std::string& item_key, const std::string& numerics_key);
 
-// Removes what dead epochs left: bricks that no unit of this plan wants, stage files, temporaries in scratch
-// and beside the outputs.
+// Removes what dead epochs left: bricks that no unit of this plan wants, stage files, lists of
+// bricks, temporaries in scratch and beside the outputs. `finished`: after the run, when all
+// workers have ended, so this epoch's leftovers are dead, too.
 void SweepDead(const Plan& plan, const std::string& numerics_key, const std::string& scratch,
-               Ledger& ledger);
+               Ledger& ledger, bool finished = false);
 
 }  // namespace tilery

@@ -1,4 +1,6 @@
-// JSON forms of the values that travel between scheduler and worker (cluster/message.h).
+// JSON forms of the values that travel between scheduler and worker (cluster/message.h). Fields
+// that hold their default are left out. Every ...FromJson throws Error(kInternal) naming what is
+// missing or wrong.
 #pragma once
 
 #include "cluster/message.h"
@@ -9,9 +11,9 @@ namespace tilery {
 
 // All that is the job's, sent once in `welcome`.
 struct WorkerContext {
-  std::string work;             // absolute path of WORK
-  std::string scratch;          // absolute path of the scratch folder (bricks, stage files)
-  std::string model;            // absolute path of the model file
+  std::string work;     // absolute path of WORK
+  std::string scratch;  // absolute path of the scratch folder (bricks, stage files)
+  std::string model;    // absolute path of the model file
   std::string model_hash;
   int32_t dims = 2;
   Index tile{1, 1, 1};
@@ -21,14 +23,14 @@ struct WorkerContext {
   std::string precision = "fp32";
   std::string numerics_key;
   std::string device_kind, torch;  // of the record: the worker refuses to start if its own differ
-  int lanes = 1;                // per worker
+  int lanes = 1;                   // per worker
   std::vector<ItemParams> params;
 };
 
 // One leased unit, complete in itself given the context.
-struct Brick {                  // of an infer unit that an assemble unit needs
+struct Brick {  // of an infer unit that an assemble unit needs
   int64_t block = 0;
-  std::string file, key;        // file: relative to scratch
+  std::string file, key;  // file: relative to scratch
 };
 struct UnitWork {
   UnitKind kind = UnitKind::kInfer;
@@ -38,12 +40,12 @@ struct UnitWork {
   Header header;
   int32_t params = 0;
   UnitSizing sizing;
-  int64_t block = 0;            // infer
-  bool whole = false;           // infer: the item's only unit, writes the output itself
-  std::string stage_file;       // stage: to be written; infer of a staged item: to be read
-  std::string brick_key;        // infer with brick
-  // assemble: bricks of all blocks in order, named in `bricks_file` to keep messages small when there are
-  // more than 1,000: WORK-relative JSON file written by the scheduler.
+  int64_t block = 0;       // infer
+  bool whole = false;      // infer: the item's only unit, writes the output itself
+  std::string stage_file;  // stage: to be written; infer of a staged item: to be read
+  std::string brick_key;   // infer with brick
+  // assemble: bricks of all blocks in order. More than 1,000 are named in `bricks_file` instead, to
+  // keep messages small: a file written by the scheduler, relative to WORK, read by BricksFromText.
   std::vector<Brick> bricks;
   std::string bricks_file;
 };
@@ -58,5 +60,10 @@ Json ToJson(const ItemParams& params);
 ItemParams ItemParamsFromJson(const Json& json);
 Json ToJson(const FileStamp& stamp);
 FileStamp StampFromJson(const Json& json);
+Json ToJson(const Header& header);
+Header HeaderFromJson(const Json& json);
+
+std::string BricksToText(const std::vector<Brick>& bricks);
+std::vector<Brick> BricksFromText(const std::string& text);
 
 }  // namespace tilery

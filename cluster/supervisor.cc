@@ -1,0 +1,202 @@
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+
+#include "cluster/launcher.h"
+#include "cluster/process.h"
+#include "cluster/worker_log.h"
+#include "io/error.h"
+
+namespace tilery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFailedByCode = 3;  // starts in a row
+constexpr int kFailedBySignal = 5;
+constexpr auto kFirstPause = std::chrono::milliseconds(100);
+constexpr auto kLongestPause = std::chrono::milliseconds(5000);
+
+std::vector<std::pair<std::string, std::string>> WorkerEnvironment() {
+  const char* torch = std::getenv("TILERY_TORCH");
+  if (torch == nullptr || *torch == '\0') return {};
+  std::error_code ignored;
+  const std::filesystem::path folder(torch);
+  std::string value =
+      std::filesystem::is_directory(folder / "lib", ignored) ? folder / "lib" : folder;
+  const char* before = std::getenv("LD_LIBRARY_PATH");
+  if (before != nullptr && *before != '\0') value += std::string(":") + before;
+  return {{"LD_LIBRARY_PATH", value}};
+}
+
+class Supervisor {
+ public:
+  Supervisor(int control_fd, std::filesystem::path executable)
+      : control_fd_(control_fd),
+        executable_(std::move(executable)),
+        start_(ReadWorkerStart(control_fd)),
+        log_(start_.log) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    signals_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    SetNonBlocking(control_fd_);
+  }
+
+  int Run() {
+    Start();
+    while (!over_) {
+      Wait();
+      Signals();
+      Commands();
+      ReadWorker();
+      Judge();
+      if (!over_ && !worker_ && !stopping_ && Clock::now() >= start_at_) Start();
+    }
+    worker_.reset();
+    return code_;
+  }
+
+ private:
+  void Wait() {
+    pollfd fds[] = {{signals_.get(), POLLIN, 0},
+                    {control_fd_, POLLIN, 0},
+                    {worker_ ? errors_.get() : -1, POLLIN, 0},
+                    {worker_ && !worker_control_over_ ? worker_control_.get() : -1, POLLIN, 0}};
+    int timeout = 1000;
+    if (!worker_) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(start_at_ - Clock::now());
+      timeout = static_cast<int>(std::clamp<int64_t>(left.count() + 1, 0, 1000));
+    }
+    poll(fds, 4, timeout);
+  }
+
+  void Signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGCHLD) continue;
+      if (signal != SIGUSR1 && ++ends_asked_ > 1) return End(1);
+      stopping_ = true;
+      if (!worker_) return End(0);
+      worker_->Kill(signal);
+    }
+  }
+
+  // Lines from the launcher; its end is ours.
+  void Commands() {
+    char chunk[256];
+    for (;;) {
+      const ssize_t got = read(control_fd_, chunk, sizeof chunk);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) return End(1);
+      commands_.append(chunk, static_cast<size_t>(got));
+      for (size_t end; (end = commands_.find('\n')) != std::string::npos;
+           commands_.erase(0, end + 1)) {
+        const std::string command = commands_.substr(0, end);
+        if (command == "kill" && worker_) worker_->Kill(SIGKILL);
+        if (command == "stop") {
+          stopping_ = true;
+          if (!worker_) return End(0);
+        }
+      }
+    }
+  }
+
+  void Start() {
+    auto [ours, its] = SocketPair();
+    auto [read_end, write_end] = Pipe();
+    ready_ = worker_control_over_ = false;
+    log_.NewProcess();
+    try {
+      WriteWorkerStart(ours.get(), start_);
+      worker_ = std::make_unique<Child>(
+          SpawnSpec{executable_, {}, WorkerEnvironment(), its.get(), write_end.get(), false});
+    } catch (const Error& error) {
+      Report(error.what(), true);
+      return End(1);
+    }
+    SetNonBlocking(ours.get());
+    SetNonBlocking(read_end.get());
+    worker_control_ = std::move(ours);
+    errors_ = std::move(read_end);
+  }
+
+  void ReadWorker() {
+    if (!worker_) return;
+    char chunk[16384];
+    // At most so much at a time: a worker that writes without end must not keep us from our
+    // signals.
+    for (int i = 0; i < 64; ++i) {
+      const ssize_t got = read(errors_.get(), chunk, sizeof chunk);
+      if (got <= 0) break;
+      log_.Append({chunk, static_cast<size_t>(got)});
+    }
+    while (!worker_control_over_) {
+      const ssize_t got = read(worker_control_.get(), chunk, sizeof chunk);
+      if (got < 0) break;
+      if (got == 0) worker_control_over_ = true;
+      if (got > 0) ready_ = true;
+    }
+  }
+
+  void Judge() {
+    if (!worker_) return;
+    const auto ended = worker_->Poll();
+    if (!ended) return;
+    ReadWorker();
+    worker_.reset();
+    if (stopping_) return End(0);
+    if (ready_) failed_by_code_ = failed_by_signal_ = 0;
+    const int failed = ready_ ? 0 : ended->by_signal ? ++failed_by_signal_ : ++failed_by_code_;
+    const bool gone = failed_by_code_ >= kFailedByCode || failed_by_signal_ >= kFailedBySignal;
+    const std::string words = log_.LastLine();
+    Report("its process ended by " + ended->words() + (words.empty() ? "" : ": " + words), gone);
+    if (gone) return End(1);
+    const auto pause =
+        std::min<Clock::duration>(kFirstPause * (1 << std::min(failed, 10)), kLongestPause);
+    start_at_ = Clock::now() + pause;
+  }
+
+  void Report(const std::string& how, bool gone) {
+    const std::string line =
+        Json{{"how", how}, {"gone", gone}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
+        "\n";
+    (void)!send(control_fd_, line.data(), line.size(), MSG_NOSIGNAL);
+  }
+
+  void End(int code) {
+    over_ = true;
+    code_ = code;
+  }
+
+  const int control_fd_;
+  const std::filesystem::path executable_;
+  const WorkerStart start_;
+  WorkerLog log_;
+  UniqueFd signals_, errors_, worker_control_;
+  std::unique_ptr<Child> worker_;
+  std::string commands_;
+  bool ready_ = false, worker_control_over_ = false, stopping_ = false, over_ = false;
+  int failed_by_code_ = 0, failed_by_signal_ = 0, ends_asked_ = 0, code_ = 0;
+  Clock::time_point start_at_{};
+};
+
+}  // namespace
+
+int RunSupervisor(int control_fd, const std::filesystem::path& worker_executable) {
+  return Supervisor(control_fd, worker_executable).Run();
+}
+
+}  // namespace tilery

@@ -1,0 +1,36 @@
+// What a worker is told when it starts, through a socket that it inherits as descriptor kControlFd.
+//
+// The socket stays open as long as the supervisor lives: its end is the worker's end. The worker
+// reports there, once, that it is ready: that its model is loaded and it can take units. A worker
+// that dies before that has failed to start.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cluster/client.h"
+
+namespace tilery {
+
+inline constexpr int kControlFd = 3;
+
+struct WorkerStart {
+  Endpoint endpoint;
+  std::string token;
+  std::string worker;  // id, "w0"
+  std::string device;  // "cpu"
+  int threads = 1;     // CPU lanes it may use
+  int64_t epoch = 0;
+  std::string log;  // of the supervisor: where the worker's standard error goes; "" = nowhere else
+};
+
+// One line of JSON. Reading blocks until it is there; Error(kInternal) if the socket ends before.
+void WriteWorkerStart(int fd, const WorkerStart& start);
+WorkerStart ReadWorkerStart(int fd);
+
+// Of a worker. ReportReady may be called more than once. WatchParent starts a thread that ends this
+// process at once (_exit, code 75) when the other end of `fd` closes.
+void ReportReady(int fd);
+void WatchParent(int fd);
+
+}  // namespace tilery

@@ -1,0 +1,110 @@
+#include "pipeline/profile.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace tilery {
+namespace {
+
+constexpr size_t kTraceEvents = 50'000;
+
+// Small numbers in the order in which threads first appear: readable in a trace.
+uint32_t ThreadNumber() {
+  static std::atomic<uint32_t> next{1};
+  thread_local const uint32_t number = next.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+double Seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+}  // namespace
+
+const char* StageName(Stage stage) {
+  static constexpr const char* kNames[kStages] = {"read",  "decode", "h2d",    "compute",
+                                                  "blend", "d2h",    "encode", "write"};
+  return kNames[static_cast<size_t>(stage)];
+}
+
+Profile::Profile() : start_(std::chrono::steady_clock::now()) {}
+
+Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes)
+    : profile_(profile),
+      stage_(stage),
+      unit_(unit),
+      bytes_(bytes),
+      begin_(std::chrono::steady_clock::now()) {
+  profile_.Enter(begin_);
+}
+
+Profile::Scope::~Scope() {
+  profile_.Leave(stage_, unit_, bytes_, begin_, std::chrono::steady_clock::now());
+}
+
+void Profile::Enter(std::chrono::steady_clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  if (open_++ == 0) open_since_ = now;
+}
+
+void Profile::Leave(Stage stage, int64_t unit, int64_t bytes,
+                    std::chrono::steady_clock::time_point begin,
+                    std::chrono::steady_clock::time_point now) {
+  using std::chrono::duration_cast;
+  using std::chrono::microseconds;
+  const TraceEvent event{StageName(stage), duration_cast<microseconds>(begin - start_).count(),
+                         duration_cast<microseconds>(now - begin).count(), ThreadNumber(), unit};
+  const std::lock_guard lock(mutex_);
+  StageTotals& totals = totals_[static_cast<size_t>(stage)];
+  totals.s += Seconds(now - begin);
+  totals.calls += 1;
+  totals.bytes += bytes;
+  // Clocks are read before the lock, so a scope may seem to end before another began.
+  if (--open_ == 0 && now > open_since_) busy_s_ += Seconds(now - open_since_);
+  if (trace_.size() < kTraceEvents) {
+    trace_.push_back(event);
+  } else {
+    trace_[trace_next_] = event;  // a ring: the oldest goes
+    trace_next_ = (trace_next_ + 1) % kTraceEvents;
+  }
+}
+
+std::array<StageTotals, kStages> Profile::totals() const {
+  const std::lock_guard lock(mutex_);
+  return totals_;
+}
+
+double Profile::busy_s() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  return busy_s_ + (open_ > 0 && now > open_since_ ? Seconds(now - open_since_) : 0.0);
+}
+
+double Profile::alive_s() const { return Seconds(std::chrono::steady_clock::now() - start_); }
+
+std::vector<TraceEvent> Profile::TakeTrace() {
+  const std::lock_guard lock(mutex_);
+  std::vector<TraceEvent> events;
+  events.reserve(trace_.size());
+  for (size_t i = 0; i < trace_.size(); ++i) {
+    events.push_back(trace_[(trace_next_ + i) % trace_.size()]);
+  }
+  trace_.clear();
+  trace_next_ = 0;
+  return events;
+}
+
+int64_t PrivateMemory() {
+  // RssAnon counts anonymous pages, pinned ones included, and leaves mapped files out.
+  std::FILE* file = std::fopen("/proc/self/status", "re");
+  if (file == nullptr) return 0;
+  char line[256];
+  long long kib = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "RssAnon: %lld kB", &kib) == 1) break;
+  }
+  std::fclose(file);
+  return static_cast<int64_t>(kib) * 1024;
+}
+
+}  // namespace tilery

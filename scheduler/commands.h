@@ -1,0 +1,26 @@
+// The commands of `tilery`. Each returns the exit code: 0 all done, 1 internal, 2 usage or job file, 3
+// finished with failed items, 75 interrupted (run again to resume). Errors are thrown; main prints them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "scheduler/job.h"
+
+namespace tilery {
+
+inline constexpr int kExitInternal = 1, kExitUsage = 2, kExitFailedItems = 3, kExitInterrupted = 75;
+
+int RunCommand(const Job& job, bool json);
+int PlanCommand(const Job& job, bool json);
+int StatusCommand(const std::filesystem::path& work, bool json);
+int VerifyCommand(const std::filesystem::path& work, bool json);
+// Print where the finished files of a run lie; "report" or "trace".
+int ArtefactCommand(const std::filesystem::path& work, const std::string& which);
+int InspectCommand(const std::filesystem::path& file, bool json);
+int DoctorCommand(bool json);
+
+// "WORK|JOB": a work folder, or the work folder of a job file. Error(kUsage) if it is neither.
+std::filesystem::path WorkFolderOf(const std::string& work_or_job);
+
+}  // namespace tilery

@@ -1,0 +1,16 @@
+# Queue, ledger, coordinator, resume: from the plan to the result.
+list(APPEND TILERY_SCHEDULER_SOURCES
+  coordinator.cc
+  grants.cc
+  ledger.cc
+  queue.cc
+  resume.cc
+  sessions.cc
+  settlement.cc
+  sqlite.cc
+  status.cc
+  sweep.cc
+  work_builder.cc
+  work_lock.cc)
+list(APPEND TILERY_SCHEDULER_LIBRARIES SQLite::SQLite3 Threads::Threads)
+list(APPEND TILERY_SCHEDULER_PUBLIC tilery_io tilery_geometry tilery_cluster nlohmann_json::nlohmann_json)

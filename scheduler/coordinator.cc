@@ -1,0 +1,362 @@
+#include "scheduler/coordinator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "cluster/server.h"
+#include "io/error.h"
+#include "scheduler/grants.h"
+#include "scheduler/sessions.h"
+#include "scheduler/settlement.h"
+
+namespace tilery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kTick = 0.1;
+constexpr double kProgress = 1.0;
+constexpr double kLate = 1.0;         // a turn that took longer: our own fault, not the workers'
+constexpr double kDrainTime = 10.0;   // for what is begun
+constexpr double kEndTime = 3.0;      // for workers to send their last profile
+constexpr double kDeathNotice = 1.0;  // within which a supervisor tells that a process died
+constexpr double kKillTime = 5.0;     // for a hung process to be ended
+constexpr double kMarginShare = 0.2;  // of a lease: a worker renames nothing in the last fifth
+
+int64_t ScratchLimit(const RunOptions& options, const Resume& resume) {
+  if (options.scratch_limit >= 0) return options.scratch_limit;
+  std::error_code error;
+  const auto space = std::filesystem::space(options.scratch.empty() ? "." : options.scratch, error);
+  if (error) return INT64_MAX;
+  int64_t there = static_cast<int64_t>(static_cast<double>(space.available) * 0.95);
+  for (const auto& [unit, brick] : resume.bricks) there += brick.size;
+  return there;
+}
+
+}  // namespace
+
+struct Coordinator::Impl {
+  Impl(const Plan& plan, const Resume& resume, Ledger& ledger_in, const WorkerContext& context_in,
+       const RunOptions& options_in)
+      : ledger(ledger_in),
+        context(context_in),
+        options(options_in),
+        items(plan.items.size()),
+        scratch_limit(ScratchLimit(options, resume)),
+        queue(plan.items, {options.lease_s, options.max_attempts, scratch_limit}),
+        builder(plan, context, ledger, ledger.epoch()),
+        settlement(plan, ledger, queue, builder, options.scratch),
+        server(options.bind, options.token,
+               {[this](PeerId peer, const Json& hello) { Joined(peer, hello); },
+                [this](PeerId peer, const Json& message) { Received(peer, message); },
+                [this](PeerId peer, const std::string&) { Left(peer); }}) {
+    settlement.StartFrom(resume, scratch_limit);
+  }
+
+  double Now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+  // ---- messages ----
+
+  void Joined(PeerId peer, const Json& hello) {
+    if (hello.value("epoch", int64_t{-1}) != ledger.epoch()) {
+      throw Error(Fault::kInternal, "a worker of another run greets");
+    }
+    Session& session = sessions.Join(peer, hello, queue, Now());
+    server.Send(peer, {{"type", "welcome"},
+                       {"epoch", ledger.epoch()},
+                       {"lease_s", options.lease_s},
+                       {"margin_s", options.lease_s * kMarginShare},
+                       {"context", welcome_context}});
+    if (drain_since) server.Send(peer, {{"type", "drain"}});
+    if (end_since) server.Send(peer, {{"type", "end"}});
+    queue.Renew(session.index, Now());
+  }
+
+  void Received(PeerId peer, const Json& message) {
+    Session* session = sessions.Of(peer);
+    if (session == nullptr || !session->alive) return;
+    const auto& type = message.at("type").get_ref<const std::string&>();
+    if (type == "outcome") {
+      // After a broken link a worker sends again what may have been lost.
+      const auto number = message.value("seq", session->last_outcome + 1);
+      if (number <= session->last_outcome) return;
+      session->last_outcome = number;
+      Later([this, session, lease = message.at("lease").get<int64_t>(),
+             unit = message.at("unit").get<int64_t>(),
+             outcome = OutcomeFromJson(message.at("outcome"))] {
+        settlement.Take(*session, lease, unit, outcome);
+      });
+    } else if (type == "renew") {
+      queue.Renew(session->index, Now());
+      SessionTable::TakeRenewal(*session, message, Now());
+      server.Send(peer, {{"type", "renewed"}, {"sent_us", message.at("sent_us")}});
+    } else if (type == "want") {
+      session->tiles_wanted = message.at("tiles").get<int64_t>();
+      session->units_wanted = message.at("units").get<int64_t>();
+      session->asked = true;
+    } else if (type == "profile") {
+      SessionTable::TakeProfile(*session, message, Now());
+    } else if (type == "bye") {
+      session->alive = false;
+      Later([this, session] { settlement.Left(*session); });
+      sessions.Unlink(*session);
+      server.Close(peer);
+    }
+  }
+
+  void Left(PeerId peer) {
+    if (Session* session = sessions.Of(peer)) sessions.Unlink(*session);
+  }
+
+  // ---- workers that end ----
+
+  void WorkerDied(const std::string& worker, const std::string& how) {
+    last_death = worker + ": " + how;
+    Session* session = sessions.OldestAlive(worker);
+    if (session != nullptr) Bury(*session, session->hung.empty() ? how : session->hung);
+  }
+
+  void Bury(Session& session, const std::string& how) {
+    session.alive = false;
+    if (session.peer != 0) server.Close(session.peer, true);
+    sessions.Unlink(session);
+    Later([this, &session, how] { settlement.Died(session, how); });
+  }
+
+  void LookAfterWorkers(double now) {
+    for (auto& s : sessions.all()) {
+      if (!s->alive) continue;
+      if (s->replaced_at >= 0 && now - s->replaced_at > kDeathNotice) {
+        Bury(*s, "another process took its place");
+      } else if (s->killed_at >= 0 && now - s->killed_at > kKillTime) {
+        Bury(*s, s->hung);
+      } else if (s->killed_at < 0 && s->peer != 0 &&
+                 (queue.HeldBy(s->index) > 0 || s->phase != "run") &&
+                 now - s->changed_at > SessionTable::HungLimit(*s, options.hung_s)) {
+        s->hung = "no sign of progress for " +
+                  std::to_string(static_cast<int>(now - s->changed_at)) + " s in phase '" +
+                  Printable(s->phase, 40) + "'";
+        s->killed_at = now;
+        if (options.kill_worker) options.kill_worker(s->report.id);
+      }
+    }
+    Later([this, now] { settlement.Expire(now); });
+  }
+
+  // ---- leases ----
+
+  void GiveLeases() {
+    if (drain_since || end_since) return;
+    const double now = Now();
+    auto answers =
+        GrantLeases(sessions, queue, builder, now, [this](int64_t item, std::string why) {
+          Later([this, item, why] { settlement.FailItem(item, "plan", why); });
+        });
+    for (LeaseAnswer& answer : answers) {
+      if (!first_lease && !answer.leases.empty()) first_lease = now;
+      server.Send(
+          answer.session->peer,
+          {{"type", "leases"}, {"leases", std::move(answer.leases)}, {"more", answer.more}});
+    }
+  }
+
+  // What touches queue and ledger together waits for the commit of this turn, in the order of
+  // arrival: an error of the ledger then never meets code that judges messages.
+  void Later(std::function<void()> work) { later.push_back(std::move(work)); }
+
+  void Commit() {
+    for (const auto& work : std::exchange(later, {})) work();
+    std::map<PeerId, Json> drops;
+    for (const auto& dropped : settlement.Commit()) {
+      const Session* session = sessions.ByIndex(dropped.worker);
+      if (session->alive && session->peer != 0) drops[session->peer].push_back(dropped.lease);
+    }
+    for (auto& [peer, leases] : drops) {
+      server.Send(peer, {{"type", "drop"}, {"leases", std::move(leases)}});
+    }
+  }
+
+  // ---- the run ----
+
+  RunResult Run(const std::function<void(const Progress&)>& progress,
+                const std::function<void()>& tick) {
+    start = Clock::now();
+    double last_turn = 0, next_tick = 0, next_progress = 0;
+    while (!Over()) {
+      server.Poll(std::clamp(next_tick - Now(), 0.0, kTick));
+      const double now = Now();
+      // Leases run by our clock only while we can hear their renewals.
+      if (const double gap = now - last_turn; gap > kLate) CameLate(gap);
+      last_turn = now;
+      if (!CommitOrDrain()) break;
+      if (now >= next_tick) {
+        next_tick = now + kTick;
+        if (tick) tick();
+        LookAfterWorkers(now);
+        TooManyFailures();
+        if (!CommitOrDrain()) break;
+      }
+      GiveLeases();
+      if (progress && now >= next_progress) {
+        next_progress = now + kProgress;
+        progress(MakeProgress(drain_since ? "draining" : "running"));
+      }
+    }
+    return Finish(progress, tick);
+  }
+
+  void CameLate(double gap) {
+    queue.Extend(gap);
+    for (auto& s : sessions.all()) s->changed_at += gap;
+  }
+
+  // False: the ledger can't be written, which ends the run in words.
+  bool CommitOrDrain() {
+    try {
+      Commit();
+      return true;
+    } catch (const Error& error) {
+      if (error.fault() != Fault::kOutput) throw;
+      interrupted_by = error.what();
+      ledger_failed = true;
+      return false;
+    }
+  }
+
+  void TooManyFailures() {
+    const auto failed = static_cast<double>(settlement.result().items_failed);
+    if (drain_since || items == 0 || failed <= options.max_failures * static_cast<double>(items))
+      return;
+    if (queue.AllDone()) return;
+    too_many = true;
+    Drain(std::to_string(settlement.result().items_failed) + " of " + std::to_string(items) +
+          " items failed, more than execution.failures.max allows");
+  }
+
+  void Drain(const std::string& why) {
+    if (drain_since || end_since) return;
+    drain_since = Now();
+    interrupted_by = why;
+    for (auto& s : sessions.all()) {
+      if (s->peer != 0) server.Send(s->peer, {{"type", "drain"}});
+    }
+  }
+
+  bool Over() const {
+    if (queue.AllDone()) return true;
+    if (exhausted && sessions.alive() == 0) return true;
+    if (!drain_since) return false;
+    return queue.counts().leased == 0 || Now() - *drain_since > kDrainTime;
+  }
+
+  // Ends the workers and takes their last words.
+  RunResult Finish(const std::function<void(const Progress&)>& progress,
+                   const std::function<void()>& tick) {
+    if (!queue.AllDone() && interrupted_by.empty()) {
+      interrupted_by = exhausted.value_or("") + (last_death.empty() ? "" : " (" + last_death + ")");
+    }
+    end_since = Now();
+    for (auto& s : sessions.all()) {
+      if (s->peer != 0) server.Send(s->peer, {{"type", "end"}});
+    }
+    const auto linked = [this] {
+      return std::any_of(sessions.all().begin(), sessions.all().end(),
+                         [](const auto& s) { return s->alive && s->peer != 0; });
+    };
+    double next_tick = 0;
+    while (linked() && Now() - *end_since < kEndTime) {
+      server.Poll(0.02);
+      if (Now() >= next_tick) {
+        next_tick = Now() + kTick;
+        if (tick) tick();
+      }
+    }
+    // What came in after the end of a drained run counts, too.
+    if (!ledger_failed) CommitOrDrain();
+
+    RunResult result = settlement.result();
+    result.wall_s = Now();
+    if (ledger_failed || (!queue.AllDone() && !too_many)) {
+      result.status = "interrupted";
+    } else {
+      result.status = result.items_failed > 0 ? "failed" : "done";
+    }
+    if (result.status == "interrupted" || too_many) result.interrupted_by = interrupted_by;
+    for (auto& s : sessions.all()) {
+      s->alive = false;
+      result.workers.push_back(SessionTable::Report(*s, false, true));
+    }
+    if (progress) progress(MakeProgress(result.status));
+    return result;
+  }
+
+  Progress MakeProgress(const std::string& state) {
+    Progress p;
+    p.state = state;
+    p.tiles = settlement.tiles_total();
+    p.tiles_done = settlement.tiles_done();
+    const double elapsed = first_lease ? Now() - *first_lease : 0;
+    if (settlement.tiles_now() > 0 && elapsed > 0.5) {
+      p.eta_s = static_cast<double>(p.tiles - p.tiles_done) * elapsed /
+                static_cast<double>(settlement.tiles_now());
+    }
+    const auto counts = queue.counts();
+    p.waiting = counts.waiting;
+    p.leased = counts.leased;
+    p.done = counts.done;
+    p.failed = counts.failed;
+    for (auto& s : sessions.all()) {
+      if (s->alive)
+        p.workers.push_back(SessionTable::Report(*s, queue.HeldBy(s->index) > 0, false));
+    }
+    return p;
+  }
+
+  Ledger& ledger;
+  const WorkerContext context;
+  const RunOptions options;
+  const size_t items;
+  const int64_t scratch_limit;
+  const Json welcome_context = ToJson(context);
+  UnitQueue queue;
+  WorkBuilder builder;
+  SessionTable sessions;
+  Settlement settlement;
+  Clock::time_point start = Clock::now();
+  std::optional<double> first_lease, drain_since, end_since;
+  std::optional<std::string> exhausted;
+  std::string interrupted_by, last_death;
+  bool too_many = false, ledger_failed = false;
+  std::vector<std::function<void()>> later;
+  ControlServer server;  // last: its handlers use all of the above
+};
+
+Coordinator::Coordinator(const Plan& plan, const Resume& resume, Ledger& ledger,
+                         const WorkerContext& context, const RunOptions& options)
+    : impl_(std::make_unique<Impl>(plan, resume, ledger, context, options)) {}
+
+Coordinator::~Coordinator() = default;
+
+uint16_t Coordinator::port() const { return impl_->server.port(); }
+
+RunResult Coordinator::Run(const std::function<void(const Progress&)>& progress,
+                           const std::function<void()>& tick) {
+  return impl_->Run(progress, tick);
+}
+
+void Coordinator::Drain(const std::string& why) {
+  impl_->server.Post([impl = impl_.get(), why] { impl->Drain(why); });
+}
+
+void Coordinator::WorkerDied(const std::string& worker, const std::string& how) {
+  impl_->server.Post([impl = impl_.get(), worker, how] { impl->WorkerDied(worker, how); });
+}
+
+void Coordinator::WorkersExhausted(const std::string& why) {
+  impl_->server.Post([impl = impl_.get(), why] { impl->exhausted = why; });
+}
+
+}  // namespace tilery

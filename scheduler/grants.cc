@@ -1,0 +1,67 @@
+#include "scheduler/grants.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "io/error.h"
+
+namespace tilery {
+namespace {
+
+bool Wants(const Session& s) { return s.tiles_wanted > 0 || s.units_wanted > 0; }
+
+// Takes from what the worker may still be sent.
+void Charge(Session& s, const UnitQueue::Grant& grant, WorkBuilder& builder) {
+  if (grant.kind != UnitKind::kInfer) {
+    --s.units_wanted;
+    return;
+  }
+  s.tiles_wanted -= std::max<int64_t>(1, builder.TilesOf({grant.item, grant.kind, grant.block}));
+}
+
+}  // namespace
+
+std::vector<LeaseAnswer> GrantLeases(
+    SessionTable& sessions, UnitQueue& queue, WorkBuilder& builder, double now,
+    const std::function<void(int64_t item, std::string why)>& fail) {
+  std::vector<LeaseAnswer> answers;
+  for (auto& s : sessions.all()) {
+    const bool linked = s->alive && s->peer != 0 && s->killed_at < 0;
+    if (linked && (Wants(*s) || s->asked)) answers.push_back({s.get()});
+  }
+  std::vector<bool> over(answers.size()),
+      dry(answers.size());  // dry: wanted more model runs than there are
+  for (bool any = true; any;) {
+    any = false;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      Session& s = *answers[i].session;
+      if (over[i] || !Wants(s)) continue;
+      const auto grant = queue.Lease(s.index, s.tiles_wanted > 0, s.units_wanted > 0, now);
+      if (!grant) {
+        over[i] = true;
+        dry[i] = s.tiles_wanted > 0;
+        continue;
+      }
+      any = true;
+      if (queue.HeldBy(s.index) == 1) s.changed_at = now;  // an idle worker shows no progress
+      Charge(s, *grant, builder);
+      try {
+        answers[i].leases.push_back({{"lease", grant->lease},
+                                     {"unit", grant->unit},
+                                     {"attempt", grant->lease},
+                                     {"work", ToJson(builder.Build(*grant))}});
+      } catch (const Error& error) {
+        fail(grant->item, error.what());  // a list of bricks that can't be written, for one
+      }
+    }
+  }
+  const bool none_left = queue.counts().waiting == 0;
+  for (size_t i = 0; i < answers.size(); ++i) answers[i].more = !dry[i] && !none_left;
+  std::erase_if(answers, [](const LeaseAnswer& answer) {
+    return answer.leases.empty() && !answer.session->asked;
+  });
+  for (LeaseAnswer& answer : answers) answer.session->asked = false;
+  return answers;
+}
+
+}  // namespace tilery

@@ -1,0 +1,43 @@
+// Hashes inputs beside a run, so that a later run can tell a touched file from a changed one.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/file.h"
+
+namespace tilery {
+
+// One thread of low priority. Files above kLimit are left out: for them a changed time counts as a change.
+class InputHasher {
+ public:
+  static constexpr int64_t kLimit = int64_t{4} << 30;  // bytes of one file
+  struct Hashed {
+    size_t index = 0;  // into the list given
+    std::string hash;
+  };
+  struct Wanted {
+    std::string path;
+    FileStamp stamp;
+    size_t index = 0;
+  };
+  explicit InputHasher(std::vector<Wanted> inputs);
+  ~InputHasher();  // stops after the file at hand
+  std::vector<Hashed> Take();  // what is new since the last call; thread-safe
+  // Waits until all is hashed, but starts no file once `bytes` more have been read.
+  void Finish(int64_t bytes);
+
+ private:
+  void Work();
+  std::vector<Wanted> inputs_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> allowance_{INT64_MAX};
+  std::mutex mutex_;  // guards hashed_
+  std::vector<Hashed> hashed_;
+  std::thread thread_;
+};
+
+}  // namespace tilery

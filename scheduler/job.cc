@@ -1,0 +1,188 @@
+#include "scheduler/job.h"
+
+#include <set>
+
+#include "scheduler/contract.h"
+#include "scheduler/job_filler.h"
+
+namespace tilery {
+namespace fs = std::filesystem;
+namespace {
+
+void FillModel(const JobFiller& from, const FlatJob& flat, Job& job) {
+  if (from.Find("model.path") == nullptr) from.Missing("model.path", "model");
+  from.With("model.path", [&](auto& v, auto& k) { job.model.path = from.PathOf(v, k); });
+  from.With("model.precision", [&](auto& v, auto& k) { job.model.precision = AsWord(v, k); });
+  from.With("model.compile", [&](auto& v, auto& k) { job.model.compile = AsWord(v, k); });
+  job.model.contract = ContractFromFlat(flat, "job");
+}
+
+// dtype and shape make an input raw; the other keys of raw files have no meaning without them.
+std::optional<RawLayout> RawFrom(const JobFiller& from) {
+  const JobValue* dtype = from.Find("input.dtype");
+  const JobValue* shape = from.Find("input.shape");
+  for (const char* name :
+       {"input.dtype", "input.shape", "input.samples", "input.byte_order", "input.offset"}) {
+    const JobValue* value = from.Find(name);
+    if (value == nullptr || (dtype != nullptr && shape != nullptr)) continue;
+    RefuseValue(*value, name, "describes raw files, which need both input.dtype and input.shape");
+  }
+  if (dtype == nullptr || shape == nullptr) return std::nullopt;
+  RawLayout raw;
+  raw.dtype = DTypeFromName(AsWord(*dtype, *FindJobKey("input.dtype")));
+  const std::vector<int64_t> extents = AsIntegers(*shape, *FindJobKey("input.shape"));
+  if (extents.size() != 2 && extents.size() != 3) {
+    RefuseValue(*shape, "input.shape",
+                "'" + Shown(*shape) + "' has " + std::to_string(extents.size()) +
+                    " axes; allowed: [y, x] or [z, y, x]");
+  }
+  raw.shape = extents.size() == 2 ? Index{1, extents[0], extents[1]}
+                                  : Index{extents[0], extents[1], extents[2]};
+  try {
+    Product(raw.shape);
+  } catch (const Error& error) {
+    RefuseValue(*shape, "input.shape", error.what());
+  }
+  from.With("input.samples", [&](auto& v, auto& k) {
+    raw.channels = static_cast<int32_t>(std::min<int64_t>(*AsInteger(v, k), 65536));
+  });
+  from.With("input.byte_order", [&](auto& v, auto& k) { raw.big_endian = AsWord(v, k) == "big"; });
+  from.With("input.offset", [&](auto& v, auto& k) { raw.offset = AsMemory(v, k); });
+  return raw;
+}
+
+void FillInput(const JobFiller& from, Job& job) {
+  if (from.Find("input.path") == nullptr) from.Missing("input.path", "input");
+  from.With("input.path", [&](auto& v, auto& k) {
+    for (const std::string& text : AsTexts(v, k)) job.input.paths.push_back(from.Path(v, k, text));
+  });
+  job.input.raw = RawFrom(from);
+  from.With("input.alpha", [&](auto& v, auto& k) {
+    job.input.alpha = Named<AlphaMode>(v, k,
+                                       {{"auto", AlphaMode::kAuto},
+                                        {"model", AlphaMode::kModel},
+                                        {"resize", AlphaMode::kResize},
+                                        {"copy", AlphaMode::kCopy},
+                                        {"drop", AlphaMode::kDrop}});
+  });
+  from.With("input.nonfinite", [&](auto& v, auto& k) {
+    using NonFinite = Transfer::NonFinite;
+    job.input.nonfinite = Named<NonFinite>(
+        v, k, {{"keep", NonFinite::kKeep}, {"fill", NonFinite::kFill}, {"fail", NonFinite::kFail}});
+  });
+  from.With("input.normalize", [&](auto& v, auto& k) { job.input.normalize = AsRange(v, k); });
+}
+
+void FillTiling(const JobFiller& from, Job& job) {
+  from.With("tiling.tile", [&](auto& v, auto& k) { job.tiling.tile = AsExtent(v, k); });
+  from.With("tiling.overlap", [&](auto& v, auto& k) { job.tiling.overlap = AsExtent(v, k); });
+  from.With("tiling.trim", [&](auto& v, auto& k) { job.tiling.trim = AsExtent(v, k); });
+  from.With("tiling.skip", [&](auto& v, auto& k) { AsWord(v, k); });
+  from.With("tiling.window", [&](auto& v, auto& k) {
+    job.tiling.window = Named<WindowKind>(v, k,
+                                          {{"linear", WindowKind::kLinear},
+                                           {"cosine", WindowKind::kCosine},
+                                           {"crop", WindowKind::kCrop},
+                                           {"hann", WindowKind::kHann},
+                                           {"gaussian", WindowKind::kGaussian}});
+  });
+  from.With("tiling.pad", [&](auto& v, auto& k) {
+    job.tiling.pad = Named<PadMode>(
+        v, k, {{"reflect", PadMode::kReflect}, {"edge", PadMode::kEdge}, {"zero", PadMode::kZero}});
+  });
+}
+
+// Mistakes that need no model to be seen, named with their line.
+void CheckTilingValues(const JobFiller& from, const Job& job) {
+  const Extent& tile = job.tiling.tile;
+  const Extent& overlap = job.tiling.overlap;
+  const Extent& trim = job.tiling.trim;
+  const auto at = [](const Extent& extent, size_t axis) {
+    return extent.values.size() == 1 ? extent.values[0] : extent.values[axis];
+  };
+  const auto number = [](double x) { return std::to_string(static_cast<int64_t>(x)); };
+  const auto clash = [&](const Extent& a, const Extent& b) {
+    return a.kind == Extent::Kind::kVoxels && b.kind == Extent::Kind::kVoxels &&
+           (a.values.size() == b.values.size() || a.values.size() == 1 || b.values.size() == 1);
+  };
+  if (clash(tile, overlap)) {
+    for (size_t axis = 0; axis < std::max(tile.values.size(), overlap.values.size()); ++axis) {
+      if (at(overlap, axis) < at(tile, axis)) continue;
+      RefuseValue(*from.Find("tiling.overlap"), "tiling.overlap",
+                  "the overlap of " + number(at(overlap, axis)) + " must be below the tile of " +
+                      number(at(tile, axis)) + "; at most half a tile is usual");
+    }
+  }
+  if (clash(overlap, trim)) {
+    for (size_t axis = 0; axis < std::max(overlap.values.size(), trim.values.size()); ++axis) {
+      if (2 * at(trim, axis) <= at(overlap, axis)) continue;
+      RefuseValue(*from.Find("tiling.trim"), "tiling.trim",
+                  "the trim of " + number(at(trim, axis)) + " is above half the overlap of " +
+                      number(at(overlap, axis)));
+    }
+  }
+}
+
+// `outputs: [{...}]` with one entry is `output: {...}`.
+void UnfoldOutputs(FlatJob& flat) {
+  const auto found = flat.find("outputs");
+  if (found == flat.end()) return;
+  const JobValue list = found->second;
+  flat.erase(found);
+  if (list.kind != JobValue::Kind::kList || list.items.empty()) {
+    RefuseValue(list, "outputs", "must be a list of outputs, not '" + Shown(list) + "'");
+  }
+  if (list.items.size() > 1) {
+    RefuseValue(
+        list, "outputs",
+        std::to_string(list.items.size()) + " outputs: several outputs are not supported yet");
+  }
+  for (const auto& [name, value] : flat) {
+    if (name.starts_with("output.")) {
+      RefuseValue(value, name, "is given beside 'outputs' (" + list.where + "); use one of them");
+    }
+  }
+  Flatten(
+      list.items[0], "output.",
+      [](const JobKey& key) { return std::string_view(key.key).starts_with("output."); }, flat);
+}
+
+}  // namespace
+
+Job LoadJob(const fs::path& file,
+            const std::vector<std::pair<std::string, std::vector<std::string>>>& flags) {
+  FlatJob flat;
+  if (!file.empty()) {
+    Flatten(
+        ParseYamlFile(file), "", [](const JobKey&) { return true; }, flat);
+    UnfoldOutputs(flat);
+  }
+  std::set<std::string> from_flags;
+  for (const auto& [name, values] : flags) {
+    const JobKey& key = *FindJobKey(ResolveFlag(name));
+    if (key.type == KeyType::kList && !IsLater(key)) {
+      throw Error(Fault::kUsage, std::string(kFlagWhere) + ": '" + key.key +
+                                     "' is for job files; as flags: --output, --output.dtype, ...");
+    }
+    if (IsLater(key)) {
+      throw Error(Fault::kUsage,
+                  std::string(kFlagWhere) + ": '" + key.key + "' is not supported yet");
+    }
+    flat[key.key] = FlagValue(key, values);
+    from_flags.insert(key.key);
+  }
+  const JobFiller from(flat, from_flags, file);
+  Job job;
+  job.file = file;
+  job.name = file.empty() ? "job" : file.stem().string();
+  from.With("task", [&](auto& v, auto& k) { AsWord(v, k); });
+  FillModel(from, flat, job);
+  FillInput(from, job);
+  FillTiling(from, job);
+  FillOutput(from, job);
+  FillExecution(from, job);
+  CheckTilingValues(from, job);
+  return job;
+}
+
+}  // namespace tilery

@@ -1,0 +1,131 @@
+// `tilery`: command line, scheduler and supervisor. Loads neither Torch nor CUDA and starts in milliseconds.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#include "cluster/launcher.h"
+#include "io/error.h"
+#include "scheduler/commands.h"
+#include "scheduler/job_keys.h"
+#include "scheduler/probe_client.h"
+
+namespace tilery {
+namespace {
+
+constexpr const char* kLaterCommands[] = {"bench", "submit", "worker", "compile", "compress",
+                                          "decompress"};
+
+using Flags = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+// A command that takes a job: file, flags, or both.
+struct JobCommand {
+  CLI::App* app = nullptr;
+  std::string file;
+  bool json = false;
+  std::map<std::string, std::vector<std::string>> values;  // by dotted key
+
+  JobCommand(CLI::App& parent, const std::string& name, const std::string& description) {
+    app = parent.add_subcommand(name, description);
+    app->add_option("JOB", file, "job file (YAML); flags beat it");
+    app->add_flag("--json", json, "one JSON document on one line of standard output");
+    for (const JobKey& key : JobKeys()) {
+      std::string names = fmt::format("--{}", key.key);
+      if (*key.flag) names += fmt::format(",--{}", key.flag);
+      CLI::Option* option = app->add_option(names, values[key.key])->group("");
+      if (TakesManyValues(key))
+        option->expected(1, 1 << 24);
+      else
+        option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+    }
+    app->allow_extras();
+    app->footer("\nEvery key of a job file is also a flag:\n" + JobKeysHelp());
+  }
+
+  Job Load() const {
+    for (const std::string& word : app->remaining()) {
+      if (word.rfind("--", 0) == 0) ResolveFlag(word.substr(2, word.find('=') - 2));
+      throw Error(Fault::kUsage, fmt::format("{} is not expected here; tilery {} --help shows what is",
+                                             Printable(word), app->get_name()));
+    }
+    Flags flags;
+    for (const auto& [key, given] : values)
+      if (!given.empty()) flags.emplace_back(key, given);
+    if (file.empty() && flags.empty())
+      throw Error(Fault::kUsage, fmt::format("tilery {}: name a job file, or give --model, --input and "
+                                             "--output",
+                                             app->get_name()));
+    return LoadJob(file, flags);
+  }
+};
+
+// A command that looks at one thing.
+struct LookCommand {
+  CLI::App* app = nullptr;
+  std::string what;
+  bool json = false;
+
+  LookCommand(CLI::App& parent, const std::string& name, const std::string& argument,
+              const std::string& description, bool has_json = true) {
+    app = parent.add_subcommand(name, description);
+    if (!argument.empty()) app->add_option(argument, what)->required();
+    if (has_json) app->add_flag("--json", json, "one JSON document on one line");
+  }
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Tiled neural inference in batch: images and volumes far larger than a device, blended as if "
+               "one endless device had run the model once."};
+  app.name("tilery");
+  app.set_version_flag("--version", "tilery " TILERY_VERSION);
+  app.require_subcommand(1);
+  JobCommand run(app, "run", "Run a job; the same command again resumes it");
+  JobCommand plan(app, "plan", "Show what a job would do and cost, without doing it");
+  LookCommand status(app, "status", "WORK|JOB", "Show how far a job is");
+  LookCommand report(app, "report", "WORK|JOB", "Print where a run's report lies", false);
+  LookCommand trace(app, "trace", "WORK|JOB", "Print where a run's trace lies", false);
+  LookCommand verify(app, "verify", "WORK|JOB", "Compare all published outputs with the ledger");
+  LookCommand inspect(app, "inspect", "FILE", "Show what a model, image or volume says of itself");
+  LookCommand doctor(app, "doctor", "", "Check what this machine offers");
+  for (const char* later : kLaterCommands)
+    app.add_subcommand(later, "not supported yet")->group("")->allow_extras();
+  CLI::App* supervise = app.add_subcommand("supervise", "")->group("");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e, std::cout, std::cerr);
+    return code == 0 ? 0 : kExitUsage;
+  }
+  for (const char* later : kLaterCommands)
+    if (app.got_subcommand(later))
+      throw Error(Fault::kUsage, fmt::format("tilery {}: not supported yet", later));
+  if (supervise->parsed()) return RunSupervisor(kControlFd, WorkerExecutable());
+  if (run.app->parsed()) return RunCommand(run.Load(), run.json);
+  if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
+  if (status.app->parsed()) return StatusCommand(WorkFolderOf(status.what), status.json);
+  if (report.app->parsed()) return ArtefactCommand(WorkFolderOf(report.what), "report");
+  if (trace.app->parsed()) return ArtefactCommand(WorkFolderOf(trace.what), "trace");
+  if (verify.app->parsed()) return VerifyCommand(WorkFolderOf(verify.what), verify.json);
+  if (inspect.app->parsed()) return InspectCommand(inspect.what, inspect.json);
+  return DoctorCommand(doctor.json);
+}
+
+}  // namespace
+}  // namespace tilery
+
+int main(int argc, char** argv) {
+  try {
+    return tilery::Main(argc, argv);
+  } catch (const tilery::Error& e) {
+    std::cerr << "tilery: " << e.what() << std::endl;
+    const bool usage =
+        e.fault() == tilery::Fault::kUsage || e.fault() == tilery::Fault::kInput;
+    return usage ? tilery::kExitUsage : tilery::kExitInternal;
+  } catch (const std::exception& e) {
+    std::cerr << "tilery: internal error: " << tilery::Printable(e.what()) << std::endl;
+    return tilery::kExitInternal;
+  }
+}

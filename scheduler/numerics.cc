@@ -1,0 +1,119 @@
+#include "scheduler/numerics.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "io/error.h"
+#include "io/file.h"
+
+namespace tilery {
+namespace {
+
+using Json = nlohmann::json;
+
+Json ToRecordJson(const NumericsRecord& record) {
+  return {{"numerics_number", kNumericsNumber},
+          {"model_hash", record.model_hash},
+          {"device_kind", record.numerics.device_kind},
+          {"torch", record.numerics.torch},
+          {"batch", record.numerics.batch},
+          {"layout", record.numerics.layout},
+          {"precision", record.numerics.precision},
+          {"intra_op_threads", 1}};
+}
+
+NumericsRecord FromRecordJson(const Json& json) {
+  NumericsRecord record;
+  record.model_hash = json.at("model_hash");
+  record.numerics.device_kind = json.at("device_kind");
+  record.numerics.torch = json.at("torch");
+  record.numerics.batch = json.at("batch");
+  record.numerics.layout = json.at("layout");
+  record.numerics.precision = json.at("precision");
+  return record;
+}
+
+// Of a file that holds one record; nullopt if it is missing. A damaged one is the caller's error.
+std::optional<Json> ReadRecord(const std::filesystem::path& path, Fault fault) {
+  if (!StampOf(path)) return std::nullopt;
+  try {
+    Json json = Json::parse(ReadSmallFile(path));
+    FromRecordJson(json);
+    return json;
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(fault, fmt::format("{}: not a numerics record ({}); remove it or name another with "
+                                   "--numerics",
+                                   Printable(path.string()), e.what()));
+  }
+}
+
+}  // namespace
+
+std::string NumericsRecord::Key() const { return HashText(ToRecordJson(*this).dump()); }
+
+int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory) {
+  int64_t input = 1, output = 1;
+  for (int a = 0; a < 3; ++a) {
+    input *= tile[a];
+    output *= scale[a].Ceil(tile[a]);
+  }
+  const int64_t one = 32 * 4 * (input + output);
+  int64_t batch = 1;
+  while (batch < 8 && 2 * batch * one <= unit_memory / 4) batch *= 2;
+  return batch;
+}
+
+NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
+                              const std::string& model_hash, const std::string& device_kind,
+                              const std::string& torch, const std::filesystem::path& work) {
+  NumericsRecord fresh;
+  fresh.model_hash = model_hash;
+  fresh.numerics.device_kind = device_kind;
+  fresh.numerics.torch = torch;
+  fresh.numerics.precision = "fp32";
+  const Tiling tiling = resolved.plan.params.empty() ? Tiling{} : resolved.plan.params[0].tiling;
+  fresh.numerics.batch = job.execution.batch.value_or(
+      CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+
+  const std::filesystem::path kept = work / "numerics.json";
+  if (!job.execution.numerics_file.empty()) {
+    const auto given = ReadRecord(job.execution.numerics_file, Fault::kUsage);
+    if (!given)
+      throw Error(Fault::kUsage, fmt::format("--numerics {}: no such file",
+                                             Printable(job.execution.numerics_file)));
+    NumericsRecord record = FromRecordJson(*given);
+    if (record.model_hash != model_hash || record.numerics.device_kind != device_kind ||
+        record.numerics.torch != torch)
+      throw Error(Fault::kUsage,
+                  fmt::format("--numerics {}: made for model {} on {} with Torch {}; this run has model "
+                              "{} on {} with Torch {}",
+                              Printable(job.execution.numerics_file), record.model_hash,
+                              record.numerics.device_kind, record.numerics.torch, model_hash,
+                              device_kind, torch));
+    fresh = record;
+  }
+  const auto old = ReadRecord(kept, Fault::kInternal);
+  const Json wanted = ToRecordJson(fresh);
+  if (old && *old != wanted) {
+    // The same model and tiling asked for another device or Torch: the record decides bytes, so what the
+    // old one made is not reused.
+    const bool same_model = old->at("model_hash") == wanted.at("model_hash");
+    std::string differs;
+    for (const auto& [key, value] : wanted.items())
+      if (!old->contains(key) || old->at(key) != value)
+        differs += fmt::format("{}{}: {} was {}", differs.empty() ? "" : ", ", key, value.dump(),
+                               old->contains(key) ? old->at(key).dump() : "unset");
+    if (same_model && job.execution.strict)
+      throw Error(Fault::kUsage,
+                  fmt::format("execution.reproducible is strict and {} holds another numerics record "
+                              "({}); use the same device and Torch, or another work folder",
+                              Printable(kept.string()), differs));
+    if (same_model) fresh.deviations.push_back(differs);
+  }
+  if (!old || *old != wanted)
+    WriteFileAtomically(kept, wanted.dump(1) + "\n", Durability::kFsync);
+  return fresh;
+}
+
+}  // namespace tilery

@@ -1,0 +1,118 @@
+#include "scheduler/prepare.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <thread>
+
+#include "io/error.h"
+#include "scheduler/probe_client.h"
+
+namespace tilery {
+namespace {
+
+// Identity of an input that the ledger has seen before: the first stamp, if nothing but times or inode
+// has changed since and the content is the same.
+void Recognise(InputHeader& input, const Ledger& ledger) {
+  const auto known = ledger.FindInput(input.path);
+  if (!known) return;
+  if (known->stamp == input.stamp) {
+    input.identity = known->identity;
+  } else if (known->stamp.size == input.stamp.size && !known->content_hash.empty() &&
+             input.error.empty() && HashFile(input.path) == known->content_hash) {
+    input.identity = known->identity;
+  }
+}
+
+void Remember(const std::vector<InputHeader>& inputs, Ledger& ledger) {
+  for (const InputHeader& input : inputs) {
+    if (!input.error.empty()) continue;
+    const auto known = ledger.FindInput(input.path);
+    if (known && known->stamp == input.stamp && known->identity == input.identity) continue;
+    const bool same = known && known->identity == input.identity;
+    ledger.RecordInput(input.path, {input.stamp, input.identity, input.header,
+                                    same ? known->content_hash : std::string()});
+  }
+}
+
+int NaturalDims(const std::vector<InputHeader>& inputs) {
+  for (const InputHeader& input : inputs)
+    if (input.error.empty()) return input.header.dims;
+  return 2;
+}
+
+// Asks the model itself for what neither job nor file say.
+Contract Probe(const Contract& said, const std::vector<InputHeader>& inputs, const ModelFile& model,
+               std::vector<std::string>& warnings) {
+  Contract probed;
+  if (said.scale && said.channels_in && said.channels_out) return probed;
+  ProbeRequest request;
+  request.model = model.path;
+  request.model_hash = model.hash;
+  request.dims = said.dims.value_or(NaturalDims(inputs));
+  request.channels_in = said.channels_in.value_or(0);
+  for (int a = 3 - request.dims; a < 3; ++a) {
+    int64_t multiple = 1;
+    if (said.multiple)
+      multiple = (*said.multiple)[said.multiple->size() == 1 ? 0 : a - (3 - request.dims)];
+    request.tile[a] = RoundUp(request.dims == 2 ? 64 : 32, multiple);
+  }
+  const ProbeAnswer answer = AskWorker(request, warnings);
+  if (!answer.runs)
+    throw Error(Fault::kUsage,
+                fmt::format("{}: its contract is not complete (scale, channels) and a trial run failed: "
+                            "{}\nSay model.scale and model.channels in the job, or embed tilery.json.",
+                            Printable(model.path), answer.error));
+  probed.channels_in = answer.channels_in;
+  probed.channels_out = answer.channels_out;
+  probed.scale = std::vector<Rational>(answer.scale.begin() + (3 - request.dims), answer.scale.end());
+  return probed;
+}
+
+}  // namespace
+
+int UsableCpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+Prepared Prepare(const Job& job, Ledger* ledger) {
+  Prepared prepared;
+  prepared.model = ReadModelFile(job.model.path);
+  const std::vector<std::string> claimed =
+      ledger ? std::vector<std::string>() : ReadClaimedOutputs(job.execution.work);
+  const std::vector<std::string> paths = ListInputs(job, [&](const std::string& path) {
+    return ledger ? ledger->FindOutput(path).has_value()
+                  : std::binary_search(claimed.begin(), claimed.end(), path);
+  });
+  std::unordered_map<std::string, KnownInput> known;
+  if (ledger)
+    for (const std::string& path : paths)
+      if (auto input = ledger->FindInput(path)) known.emplace(path, std::move(*input));
+  std::vector<InputHeader> inputs = ReadHeaders(
+      paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
+      [&](const std::string& path, const FileStamp& stamp) -> const Header* {
+        const auto found = known.find(path);
+        return found != known.end() && found->second.stamp == stamp ? &found->second.header : nullptr;
+      });
+  known.clear();
+  if (ledger) {
+    for (InputHeader& input : inputs) Recognise(input, *ledger);
+    Remember(inputs, *ledger);
+  }
+  const Contract said = MergeContracts(job.model.contract, prepared.model.contract, {});
+  const Contract contract =
+      MergeContracts(job.model.contract, prepared.model.contract,
+                     Probe(said, inputs, prepared.model, prepared.warnings));
+  const std::vector<std::string> outputs = ExpandOutputs(job, paths);
+  CheckOutputsAreNoInputs(inputs, outputs);
+  prepared.resolved = MakePlan(job, contract, prepared.model.hash, inputs, outputs);
+  for (const std::string& warning : prepared.resolved.warnings)
+    prepared.warnings.push_back(warning);
+  return prepared;
+}
+
+}  // namespace tilery

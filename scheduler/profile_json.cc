@@ -1,0 +1,121 @@
+#include <map>
+
+#include "io/error.h"
+#include "scheduler/report.h"
+
+namespace tilery {
+namespace {
+
+Json WorkerJson(const WorkerReport& worker) {
+  return {{"id", worker.id},
+          {"host", Printable(worker.host)},
+          {"pid", worker.pid},
+          {"device", Printable(worker.device)},
+          {"tiles", worker.tiles},
+          {"units", worker.units},
+          {"busy_s", worker.busy_s},
+          {"idle_s", worker.idle_s},
+          {"stages", worker.stages.is_object() ? worker.stages : Json::object()},
+          {"peak_host_bytes", worker.peak_host_bytes},
+          {"peak_device_bytes", worker.peak_device_bytes},
+          {"steady_allocations", worker.steady_allocations}};
+}
+
+}  // namespace
+
+std::string BoundBy(const RunResult& result) {
+  // A stage's time is summed over its threads; the worker's own life is the yardstick for all of them.
+  std::string best = "none";
+  double most = 0, alive = 0;
+  std::map<std::string, double> seconds;
+  for (const WorkerReport& worker : result.workers) {
+    alive += worker.busy_s + worker.idle_s;
+    if (!worker.stages.is_object()) continue;
+    for (const auto& [name, totals] : worker.stages.items())
+      seconds[name] += totals.value("s", 0.0);
+  }
+  for (const auto& [name, s] : seconds)
+    if (s > most) best = name, most = s;
+  if (result.workers.empty()) return "none";
+  return most < 0.1 * alive ? "start-up" : best;
+}
+
+Json ProfileJson(const RunResult& result, const ReportContext& context) {
+  Json workers = Json::array(), failures = Json::array();
+  for (const WorkerReport& worker : result.workers) workers.push_back(WorkerJson(worker));
+  for (const Failure& failure : result.failures)
+    failures.push_back({{"item", Printable(failure.item, 8192)},
+                        {"stage", failure.stage},
+                        {"reason", Printable(failure.reason, 4000)}});
+  return {{"wall_s", result.wall_s},
+          {"tiles", result.tiles_inferred},
+          {"tiles_per_s", result.wall_s > 0 ? result.tiles_inferred / result.wall_s : 0.0},
+          {"bound_by", BoundBy(result)},
+          {"workers", workers},
+          {"failures", failures},
+          {"job",
+           {{"name", Printable(context.job)},
+            {"model", Printable(context.model)},
+            {"model_hash", context.model_hash},
+            {"device_kind", Printable(context.device_kind)},
+            {"torch", context.torch},
+            {"precision", context.precision},
+            {"batch", context.batch},
+            {"tiling", context.tiling},
+            {"items", context.items},
+            {"tiles", context.tiles},
+            {"units", context.units},
+            {"redundancy", context.redundancy},
+            {"warnings", context.warnings}}}};
+}
+
+Json TraceJson(const RunResult& result) {
+  Json events = Json::array();
+  for (size_t k = 0; k < result.workers.size(); ++k) {
+    const WorkerReport& worker = result.workers[k];
+    events.push_back({{"name", "process_name"},
+                      {"ph", "M"},
+                      {"pid", k},
+                      {"args", {{"name", worker.id + " " + Printable(worker.host)}}}});
+    if (!worker.trace.is_array()) continue;
+    for (const Json& event : worker.trace)  // [name, begin, duration, thread, unit]
+      events.push_back({{"name", event.at(0)},
+                        {"ph", "X"},
+                        {"pid", k},
+                        {"tid", event.at(3)},
+                        {"ts", event.at(1)},
+                        {"dur", event.at(2)},
+                        {"args", {{"unit", event.at(4)}}}});
+  }
+  return {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
+}
+
+Json SummaryJson(const RunResult& result, const ReportContext& context, const std::string& work) {
+  return {{"status", result.status},
+          {"items_done", result.items_done},
+          {"items_failed", result.items_failed},
+          {"items_unchanged", result.items_unchanged},
+          {"tiles_inferred", result.tiles_inferred},
+          {"tiles_skipped", result.tiles_skipped},
+          {"tiles_repeated", result.tiles_repeated},
+          {"tiles_reused", result.tiles_reused},
+          {"units_run", result.units_run},
+          {"units_reused", result.units_reused},
+          {"reproducible", context.reproducible},
+          {"deviations", context.deviations},
+          {"wall_s", result.wall_s},
+          {"work", Printable(work, 8192)}};
+}
+
+void WriteReports(const std::filesystem::path& work, const RunResult& result,
+                  const ReportContext& context) {
+  const Json profile = ProfileJson(result, context);
+  const Json trace = TraceJson(result);
+  WriteFileAtomically(work / "profile.json", profile.dump(1) + "\n", Durability::kRename);
+  WriteFileAtomically(work / "trace.json", trace.dump() + "\n", Durability::kRename);
+  WriteFileAtomically(work / "report.html",
+                      ReportHtml(profile, trace, SummaryJson(result, context, work.string())),
+                      Durability::kRename);
+}
+
+}  // namespace tilery

@@ -1,0 +1,393 @@
+#include "scheduler/queue.h"
+
+#include <algorithm>
+
+#include "io/error.h"
+
+namespace tilery {
+
+UnitQueue::UnitQueue(const std::vector<Item>& items, const QueueOptions& options)
+    : options_(options) {
+  entries_.reserve(items.size());
+  int64_t next = 0;
+  for (const Item& item : items) {
+    Entry entry;
+    entry.first_unit = next;
+    if (item.refused.empty()) {
+      entry.scratch = item.scratch_bytes;
+      entry.infer_units = entry.infer_left = item.infer_units;
+      entry.staged = item.staged;
+    } else {
+      entry.state = EntryState::kFailed;
+    }
+    next += entry.units();
+    entries_.push_back(entry);
+  }
+  bytes_.assign(static_cast<size_t>(next), 0);
+  counts_.waiting = next;
+}
+
+std::string UnitQueue::BeyondScratch(const Item& item, int64_t limit) {
+  if (item.scratch_bytes <= limit) return "";
+  return Printable(item.input) + " needs " + std::to_string(item.scratch_bytes) +
+         " bytes of scratch at its peak, more than the limit of " + std::to_string(limit) +
+         " bytes: raise execution.scratch_limit, or name a larger disk with execution.scratch";
+}
+
+// ---- before the first lease ----
+
+void UnitQueue::MarkUnchanged(int64_t item) {
+  std::vector<Dropped> none;
+  if (ItemOpen(item)) CloseItem(item, EntryState::kDone, none);
+}
+
+void UnitQueue::MarkDone(int64_t unit) {
+  if (state(unit) != UnitState::kOpen) return;
+  SetState(unit, UnitState::kDone);
+  Entry& e = entries_[ItemOf(unit)];
+  if (e.staged && unit == e.first_unit) {
+    e.stage_done = true;
+  } else {
+    --e.infer_left;
+  }
+}
+
+// Items with bricks already take up scratch, so they are admitted whatever their place and the
+// limit.
+void UnitQueue::Begin() {
+  begun_ = true;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& e = entries_[i];
+    if (e.state == EntryState::kNew && (e.stage_done || e.infer_left < e.infer_units)) Admit(static_cast<int64_t>(i));
+  }
+}
+
+// ---- choice ----
+
+UnitQueue::WorkerIndex UnitQueue::AddWorker() {
+  workers_.emplace_back();
+  return static_cast<WorkerIndex>(workers_.size()) - 1;
+}
+
+std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, bool infer, bool other,
+                                                 double now) {
+  if (!begun_) Begin();
+  const Worker& w = workers_[worker];
+  if (w.suspect) return std::nullopt;
+  const auto fits = [&](int64_t unit) {
+    return Find(unit).kind == UnitKind::kInfer ? infer : other;
+  };
+  if (w.leases.empty()) {
+    const auto found = std::find_if(suspects_.begin(), suspects_.end(), fits);
+    if (found != suspects_.end()) return GrantTo(worker, *found, now);
+  }
+  if (other && !ready_other_.empty()) return GrantTo(worker, *ready_other_.begin(), now);
+  if (infer && !returned_.empty()) return GrantTo(worker, *returned_.begin(), now);
+  if (const auto unit = Fresh(infer, other)) return GrantTo(worker, *unit, now);
+  return std::nullopt;
+}
+
+std::optional<int64_t> UnitQueue::Fresh(bool infer, bool other) {
+  while (infer && !open_items_.empty()) {
+    const int64_t item = *open_items_.begin();
+    Entry& e = entries_[item];
+    const int64_t first = e.first_unit + (e.staged ? 1 : 0);
+    while (e.next_block < e.infer_units && state(first + e.next_block) != UnitState::kOpen)
+      ++e.next_block;
+    if (e.next_block < e.infer_units) return first + e.next_block++;
+    open_items_.erase(item);
+  }
+  for (; next_item_ < static_cast<int64_t>(entries_.size()); ++next_item_) {
+    Entry& e = entries_[next_item_];
+    if (e.state != EntryState::kNew) continue;
+    if (e.staged ? !other : !infer) return std::nullopt;
+    // Nothing else holds scratch: waiting would be for ever.
+    if (scratch_used_ > 0 && scratch_used_ > options_.scratch_limit - e.scratch)
+      return std::nullopt;
+    Admit(next_item_);
+    if (e.staged) return *ready_other_.begin();
+    e.next_block = 1;
+    if (e.infer_units == 1) open_items_.erase(next_item_);
+    return e.first_unit;
+  }
+  return std::nullopt;
+}
+
+void UnitQueue::Admit(int64_t item) {
+  Entry& e = entries_[item];
+  e.state = EntryState::kStarted;
+  scratch_used_ += e.scratch;
+  if (e.staged && e.infer_left == 0) {
+    // All that it would feed is there.
+    e.stage_done = e.stage_skipped = true;
+    SetState(e.first_unit, UnitState::kDone);
+  }
+  if (e.staged && !e.stage_done) {
+    Offer(e.first_unit);
+  } else {
+    open_items_.insert(item);
+  }
+  if (e.infer_left == 0) Offer(e.first_unit + e.units() - 1);
+}
+
+UnitQueue::Grant UnitQueue::GrantTo(WorkerIndex worker, int64_t unit, double now) {
+  Withdraw(unit);
+  Worker& w = workers_[worker];
+  if (w.leases.empty()) w.deadline = std::max(w.deadline, now + options_.lease_s);
+  const int64_t lease = next_lease_++;
+  w.leases.insert(lease);
+  w.suspect = deaths(unit) > 0;
+  leases_.emplace(lease, Held{unit, worker});
+  SetState(unit, UnitState::kLeased);
+  const UnitRef ref = Find(unit);
+  return {lease, unit, ref.item, ref.block, ref.kind};
+}
+
+bool UnitQueue::Ready(const Entry& entry, int64_t unit) const {
+  if (entry.state != EntryState::kStarted) return false;
+  if (entry.staged && unit == entry.first_unit) return true;
+  if (entry.infer_units > 1 && unit == entry.first_unit + entry.units() - 1)
+    return entry.infer_left == 0;
+  return !entry.staged || entry.stage_done;
+}
+
+void UnitQueue::Offer(int64_t unit) {
+  if (deaths(unit) > 0) {
+    suspects_.insert(unit);
+  } else if (Find(unit).kind == UnitKind::kInfer) {
+    returned_.insert(unit);
+  } else {
+    ready_other_.insert(unit);
+  }
+}
+
+void UnitQueue::Withdraw(int64_t unit) {
+  suspects_.erase(unit);
+  returned_.erase(unit);
+  ready_other_.erase(unit);
+}
+
+void UnitQueue::Requeue(int64_t unit) {
+  SetState(unit, UnitState::kReturned);
+  if (Ready(entries_[ItemOf(unit)], unit)) Offer(unit);
+}
+
+void UnitQueue::OfferReturned(int64_t item) {
+  const Entry& e = entries_[item];
+  for (int64_t unit = e.first_unit; unit < e.first_unit + e.units(); ++unit) {
+    if (state(unit) != UnitState::kReturned) continue;
+    Ready(e, unit) ? Offer(unit) : Withdraw(unit);
+  }
+}
+
+// ---- time ----
+
+void UnitQueue::Renew(WorkerIndex worker, double now) {
+  workers_[worker].deadline = std::max(workers_[worker].deadline, now + options_.lease_s);
+}
+
+void UnitQueue::Extend(double seconds) {
+  for (Worker& w : workers_) w.deadline += seconds;
+}
+
+std::vector<UnitQueue::CameBack> UnitQueue::Expire(double now) {
+  std::vector<CameBack> back;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].leases.empty() || workers_[i].deadline >= now) continue;
+    const std::set<int64_t> leases = workers_[i].leases;
+    for (int64_t lease : leases) back.push_back(Return(lease, static_cast<WorkerIndex>(i), true));
+  }
+  return back;
+}
+
+// ---- what became of it ----
+
+bool UnitQueue::Finish(int64_t lease, int64_t unit, std::vector<Dropped>& dropped) {
+  if (unit < 0 || unit >= units()) return false;
+  const int64_t item = ItemOf(unit);
+  Entry& e = entries_[item];
+  // A lease number that was never given for this unit can't come from a worker of ours.
+  if (lease <= 0 || lease >= next_lease_ || state(unit) == UnitState::kOpen) return false;
+  if (state(unit) == UnitState::kDone || e.state != EntryState::kStarted) {
+    if (const auto held = leases_.find(lease); held != leases_.end() && held->second.unit == unit) {
+      Release(lease);
+    }
+    return false;
+  }
+  if (state(unit) == UnitState::kLeased) {
+    const int64_t current = LeaseOf(unit, lease);
+    if (current != lease) dropped.push_back({leases_.at(current).worker, current});
+    Release(current);
+  }
+  Withdraw(unit);
+  SetState(unit, UnitState::kDone);
+  switch (Find(unit).kind) {
+    case UnitKind::kStage:
+      e.stage_done = true;
+      open_items_.insert(item);
+      OfferReturned(item);
+      break;
+    case UnitKind::kInfer:
+      --e.infer_left;
+      if (e.infer_units == 1) {
+        CloseItem(item, EntryState::kDone, dropped);
+      } else if (e.infer_left == 0) {
+        Offer(e.first_unit + e.units() - 1);
+      }
+      break;
+    default:
+      CloseItem(item, EntryState::kDone, dropped);
+  }
+  return true;
+}
+
+UnitQueue::CameBack UnitQueue::Return(int64_t lease, WorkerIndex worker, bool counts) {
+  if (!Holds(lease, worker)) return {-1, -1, Back::kNotHeld, false};
+  const int64_t unit = leases_.at(lease).unit;
+  Release(lease);
+  if (counts) AddAttempt(unit);
+  Requeue(unit);
+  return Judge(unit);
+}
+
+UnitQueue::CameBack UnitQueue::LoseResult(int64_t lease, WorkerIndex worker, int64_t unit) {
+  if (!Holds(lease, worker)) return {-1, -1, Back::kNotHeld, false};
+  const int64_t needing = leases_.at(lease).unit;
+  const int64_t item = ItemOf(needing);
+  if (unit < 0 || unit >= units() || ItemOf(unit) != item || unit >= needing) {
+    return Return(lease, worker, true);
+  }
+  Release(lease);
+  SetState(needing, UnitState::kReturned);
+  Entry& e = entries_[item];
+  const bool stage = Find(unit).kind == UnitKind::kStage;
+  if (state(unit) == UnitState::kDone) {
+    AddAttempt(unit);
+    SetState(unit, UnitState::kReturned);
+    stage ? void(e.stage_done = false) : void(++e.infer_left);
+    if (stage) open_items_.erase(item);
+    if (!stage && e.stage_skipped) {
+      SetState(e.first_unit, UnitState::kReturned);
+      e.stage_done = e.stage_skipped = false;
+    }
+  }
+  OfferReturned(item);
+  return Judge(unit);
+}
+
+std::vector<UnitQueue::CameBack> UnitQueue::WorkerDied(WorkerIndex worker) {
+  std::vector<CameBack> back;
+  const std::set<int64_t> leases = workers_[worker].leases;
+  for (int64_t lease : leases) {
+    AddDeath(leases_.at(lease).unit);
+    back.push_back(Return(lease, worker, true));
+  }
+  return back;
+}
+
+void UnitQueue::Abandon(WorkerIndex worker) {
+  const std::set<int64_t> leases = workers_[worker].leases;
+  for (int64_t lease : leases) Return(lease, worker, false);
+}
+
+std::vector<UnitQueue::Dropped> UnitQueue::Fail(int64_t item) {
+  std::vector<Dropped> dropped;
+  if (ItemOpen(item)) CloseItem(item, EntryState::kFailed, dropped);
+  return dropped;
+}
+
+UnitQueue::CameBack UnitQueue::Judge(int64_t unit) {
+  const bool poisoned = deaths(unit) >= 2;
+  const bool spent = poisoned || attempts(unit) >= options_.max_attempts;
+  return {unit, ItemOf(unit), spent ? Back::kSpent : Back::kQueued, poisoned};
+}
+
+int64_t UnitQueue::LeaseOf(int64_t unit, int64_t guess) const {
+  const auto own = leases_.find(guess);
+  if (own != leases_.end() && own->second.unit == unit) return guess;
+  const auto held = std::find_if(leases_.begin(), leases_.end(),
+                                 [&](const auto& entry) { return entry.second.unit == unit; });
+  if (held == leases_.end()) throw Error(Fault::kInternal, "a leased unit without its lease");
+  return held->first;
+}
+
+void UnitQueue::Release(int64_t lease) {
+  const Held held = leases_.at(lease);
+  leases_.erase(lease);
+  workers_[held.worker].leases.erase(lease);
+  workers_[held.worker].suspect = false;
+}
+
+void UnitQueue::CloseItem(int64_t item, EntryState state_now, std::vector<Dropped>& dropped) {
+  Entry& e = entries_[item];
+  if (e.state == EntryState::kStarted) scratch_used_ -= e.scratch;
+  e.state = state_now;
+  open_items_.erase(item);
+  for (int64_t unit = e.first_unit; unit < e.first_unit + e.units(); ++unit) {
+    if (state(unit) == UnitState::kDone) continue;
+    Withdraw(unit);
+    if (state(unit) == UnitState::kLeased) {
+      const int64_t lease = LeaseOf(unit, 0);
+      dropped.push_back({leases_.at(lease).worker, lease});
+      Release(lease);
+    }
+    SetState(unit, UnitState::kDone);
+    if (state_now == EntryState::kFailed) {
+      --counts_.done;
+      ++counts_.failed;
+    }
+  }
+}
+
+// ---- small things ----
+
+int64_t UnitQueue::ItemOf(int64_t unit) const {
+  const auto after = std::upper_bound(entries_.begin(), entries_.end(), unit,
+                                      [](int64_t u, const Entry& e) { return u < e.first_unit; });
+  return after - entries_.begin() - 1;
+}
+
+UnitRef UnitQueue::Find(int64_t unit) const {
+  const int64_t item = ItemOf(unit);
+  const Entry& e = entries_[item];
+  const int64_t block = unit - e.first_unit - (e.staged ? 1 : 0);
+  if (block < 0) return {item, UnitKind::kStage, 0};
+  if (block == e.infer_units) return {item, UnitKind::kAssemble, 0};
+  return {item, UnitKind::kInfer, block};
+}
+
+bool UnitQueue::Holds(int64_t lease, WorkerIndex worker) const {
+  const auto found = leases_.find(lease);
+  return found != leases_.end() && found->second.worker == worker;
+}
+
+bool UnitQueue::ItemOpen(int64_t item) const {
+  return entries_[item].state == EntryState::kNew || entries_[item].state == EntryState::kStarted;
+}
+
+bool UnitQueue::UnitDone(int64_t unit) const {
+  return state(unit) == UnitState::kDone && entries_[ItemOf(unit)].state != EntryState::kFailed;
+}
+
+void UnitQueue::SetState(int64_t unit, UnitState to) {
+  const auto counter = [this](UnitState s) -> int64_t& {
+    return s == UnitState::kDone     ? counts_.done
+           : s == UnitState::kLeased ? counts_.leased
+                                     : counts_.waiting;
+  };
+  --counter(state(unit));
+  ++counter(to);
+  bytes_[unit] = static_cast<uint8_t>((bytes_[unit] & ~3) | static_cast<int>(to));
+}
+
+void UnitQueue::AddAttempt(int64_t unit) {
+  const int n = std::min(attempts(unit) + 1, 7);
+  bytes_[unit] = static_cast<uint8_t>((bytes_[unit] & ~(7 << 2)) | n << 2);
+}
+
+void UnitQueue::AddDeath(int64_t unit) {
+  const int n = std::min(deaths(unit) + 1, 3);
+  bytes_[unit] = static_cast<uint8_t>((bytes_[unit] & ~(3 << 5)) | n << 5);
+}
+
+}  // namespace tilery

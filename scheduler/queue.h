@@ -1,0 +1,153 @@
+// Which unit runs next: leases, retries, poisoned units and the scratch budget. A pure state
+// machine: no I/O, no clock (time is an argument, in seconds on any scale that never runs
+// backwards), not thread-safe.
+//
+// Order of choice: suspects for an idle worker; assemble and stage units that are ready; units that
+// came back; fresh units of started items in plan order; the next item in plan order, if its peak
+// scratch fits. Only the head of the line is tried, so a large item is never starved by small ones
+// behind it.
+//
+// A unit that was held by a worker that died is a suspect: it is leased alone, to a worker that
+// holds nothing else, so that the second death names the culprit and its neighbours clear
+// themselves. After two deaths it is spent, as it is after `max_attempts` failed attempts; its item
+// then fails.
+//
+// Memory: one byte per unit and 40 bytes per item, plus what is under way.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/plan.h"
+
+namespace tilery {
+
+struct QueueOptions {
+  double lease_s = 15;
+  int max_attempts = 3;               // 1..7
+  int64_t scratch_limit = INT64_MAX;  // bytes
+};
+
+class UnitQueue {
+ public:
+  using WorkerIndex = int32_t;
+  struct Grant {
+    int64_t lease = 0;  // rises with every grant; serves as the attempt number in file names, too
+    int64_t unit = 0, item = 0, block = 0;
+    UnitKind kind = UnitKind::kInfer;
+  };
+  struct Dropped {
+    WorkerIndex worker = 0;
+    int64_t lease = 0;
+  };                                                        // nobody waits for it any more
+  enum class Back : uint8_t { kNotHeld, kQueued, kSpent };  // kSpent: the caller fails the item
+  struct CameBack {
+    int64_t unit = 0, item = 0;
+    Back back = Back::kQueued;
+    bool poisoned = false;
+  };
+  struct Counts {
+    int64_t waiting = 0, leased = 0, done = 0, failed = 0;
+  };
+
+  // Items that are refused take no part.
+  UnitQueue(const std::vector<Item>& items, const QueueOptions& options);
+
+  // Before the first lease: an item that needs nothing; an infer unit whose brick is there, or a stage
+  // unit whose file is.
+  void MarkUnchanged(int64_t item);
+  void MarkDone(int64_t unit);
+
+  WorkerIndex AddWorker();
+  // The next unit for `worker`. `infer`, `other`: the kinds it has room for.
+  std::optional<Grant> Lease(WorkerIndex worker, bool infer, bool other, double now);
+  void Renew(WorkerIndex worker, double now);  // all its leases are good for lease_s from now
+  void Extend(double seconds);                 // all leases, since our own clock slept
+
+  // A result, from whichever attempt: the first one counts, also after its lease has ended. False:
+  // repeated, or the unit is not wanted any more. Leases of others that became void are added to
+  // `dropped`.
+  bool Finish(int64_t lease, int64_t unit, std::vector<Dropped>& dropped);
+  // The holder gives a lease back. `counts`: as a failed attempt.
+  CameBack Return(int64_t lease, WorkerIndex worker, bool counts);
+  // The holder of `lease` found the result of `unit`, which it needs, lost or damaged: that unit
+  // runs again, then this one. kSpent: `unit` was lost too often.
+  CameBack LoseResult(int64_t lease, WorkerIndex worker, int64_t unit);
+  std::vector<CameBack> WorkerDied(WorkerIndex worker);  // with suspicion
+  void Abandon(WorkerIndex worker);          // all its leases come back, nobody is to blame
+  std::vector<CameBack> Expire(double now);  // leases that were not renewed
+  std::vector<Dropped> Fail(int64_t item);   // cancels all its other units
+
+  int64_t ItemOf(int64_t unit) const;
+  UnitRef Find(int64_t unit) const;
+  bool Holds(int64_t lease, WorkerIndex worker) const;
+  int64_t UnitOf(int64_t lease) const { return leases_.at(lease).unit; }  // of a lease that is held
+  size_t HeldBy(WorkerIndex worker) const { return workers_[worker].leases.size(); }
+  bool ItemOpen(int64_t item) const;  // neither done nor failed nor unchanged
+  bool UnitDone(int64_t unit) const;
+  int attempts(int64_t unit) const { return bytes_[unit] >> 2 & 7; }  // failed ones
+  bool AllDone() const { return counts_.waiting + counts_.leased == 0; }
+  Counts counts() const { return counts_; }
+  int64_t units() const { return static_cast<int64_t>(bytes_.size()); }
+  int64_t scratch_used() const { return scratch_used_; }
+  // Why an item can never be admitted, with both numbers; "" if it can.
+  static std::string BeyondScratch(const Item& item, int64_t limit);
+
+ private:
+  enum class UnitState : uint8_t { kOpen, kLeased, kReturned, kDone };
+  enum class EntryState : uint8_t { kNew, kStarted, kDone, kFailed };
+  struct Entry {
+    int64_t first_unit = 0, scratch = 0;
+    int32_t infer_units = 0, infer_left = 0, next_block = 0;
+    EntryState state = EntryState::kNew;
+    bool staged = false, stage_done = false, stage_skipped = false;
+    int64_t units() const { return (staged ? 1 : 0) + infer_units + (infer_units > 1 ? 1 : 0); }
+  };
+  struct Held {
+    int64_t unit = 0;
+    WorkerIndex worker = 0;
+  };
+  struct Worker {
+    double deadline = 0;
+    std::set<int64_t> leases;
+    bool suspect = false;  // what it holds is one suspect, alone
+  };
+
+  // One byte per unit: state in bits 0..1, failed attempts in 2..4, deaths in 5..6.
+  UnitState state(int64_t unit) const { return static_cast<UnitState>(bytes_[unit] & 3); }
+  int deaths(int64_t unit) const { return bytes_[unit] >> 5 & 3; }
+  void SetState(int64_t unit, UnitState state);
+  void AddAttempt(int64_t unit);
+  void AddDeath(int64_t unit);
+
+  void Begin();
+  void Admit(int64_t item);
+  bool Ready(const Entry& entry, int64_t unit) const;
+  void Offer(int64_t unit);  // puts a ready unit into its set
+  void Withdraw(int64_t unit);
+  void Requeue(int64_t unit);  // a leased or done unit waits again
+  void OfferReturned(int64_t item);
+  Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
+  std::optional<int64_t> Fresh(bool infer, bool other);
+  int64_t LeaseOf(int64_t unit, int64_t guess) const;
+  void Release(int64_t lease);
+  CameBack Judge(int64_t unit);
+  void CloseItem(int64_t item, EntryState state, std::vector<Dropped>& dropped);
+
+  QueueOptions options_;
+  std::vector<Entry> entries_;
+  std::vector<uint8_t> bytes_;
+  std::vector<Worker> workers_;
+  std::unordered_map<int64_t, Held> leases_;
+  std::set<int64_t> ready_other_, returned_, suspects_;  // units
+  std::set<int64_t> open_items_;                         // started, with fresh infer units
+  int64_t next_item_ = 0, next_lease_ = 1, scratch_used_ = 0;
+  Counts counts_;
+  bool begun_ = false;
+};
+
+}  // namespace tilery

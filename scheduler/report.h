@@ -1,0 +1,41 @@
+// What a run leaves for people and tools: WORK/profile.json, report.html, trace.json.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "scheduler/coordinator.h"
+
+namespace tilery {
+
+// What the report says beside the measurements.
+struct ReportContext {
+  std::string job, model, model_hash, device_kind, torch, precision;
+  int64_t batch = 1;
+  int64_t tiles = 0, items = 0, units = 0;  // of the plan
+  double redundancy = 1;
+  std::string tiling;                       // "tile 256x256, overlap 32x32, cosine"
+  bool reproducible = true;
+  std::vector<std::string> deviations, warnings;
+};
+
+// {"wall_s", "tiles", "bound_by", "workers": [...], "failures": [...], "tiles_per_s", "report": {...}}
+Json ProfileJson(const RunResult& result, const ReportContext& context);
+
+// The stage whose threads were busiest, "start-up" if no stage was busy a tenth of the time, or "none".
+std::string BoundBy(const RunResult& result);
+
+// Chrome trace format: one process per worker, one row per thread; times in microseconds.
+Json TraceJson(const RunResult& result);
+
+// One self-contained page; everything from the data is escaped.
+std::string ReportHtml(const Json& profile, const Json& trace, const Json& summary);
+
+// `run --json`'s document.
+Json SummaryJson(const RunResult& result, const ReportContext& context, const std::string& work);
+
+// Writes all three into `work`. Errors: Error(kOutput).
+void WriteReports(const std::filesystem::path& work, const RunResult& result,
+                  const ReportContext& context);
+
+}  // namespace tilery

@@ -1,0 +1,262 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+
+#include "cluster/launcher.h"
+#include "io/error.h"
+#include "scheduler/commands.h"
+#include "scheduler/console.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/input_hasher.h"
+#include "scheduler/numerics.h"
+#include "scheduler/prepare.h"
+#include "scheduler/probe_client.h"
+#include "scheduler/report.h"
+#include "scheduler/resume.h"
+#include "scheduler/signals.h"
+#include "scheduler/status.h"
+
+namespace tilery {
+namespace {
+
+using Level = Console::Level;
+
+std::string DescribeTiling(const Resolved& resolved, const Job& job) {
+  auto text = [](const std::vector<int64_t>& values) {
+    std::string out;
+    for (int64_t v : values) out += fmt::format("{}{}", out.empty() ? "" : "x", v);
+    return out;
+  };
+  return fmt::format("tile {}, overlap {}, trim {}, {}", text(resolved.tile), text(resolved.overlap),
+                     text(resolved.trim), WindowKindName(job.tiling.window));
+}
+
+// How many workers, and how many model runs each works on at a time.
+std::vector<WorkerLaunch> LaunchPlan(const Job& job) {
+  const int cpus = job.execution.threads.value_or(UsableCpus());
+  const int workers = job.execution.workers.value_or(1);
+  std::vector<WorkerLaunch> launches;
+  for (int k = 0; k < workers; ++k)
+    launches.push_back({fmt::format("w{}", k), "cpu", std::max(1, cpus / workers)});
+  return launches;
+}
+
+WorkerContext MakeContext(const Job& job, const Prepared& prepared, const NumericsRecord& record,
+                          int lanes) {
+  WorkerContext context;
+  context.work = job.execution.work;
+  context.scratch = job.execution.scratch;
+  context.model = prepared.model.path;
+  context.model_hash = prepared.model.hash;
+  context.dims = prepared.resolved.dims;
+  const std::vector<ItemParams>& params = prepared.resolved.plan.params;
+  if (!params.empty()) {
+    context.tile = params[0].tiling.tile;
+    context.scale = params[0].tiling.scale;
+    context.model_in = params[0].transfer.model_in;
+    context.model_out = params[0].transfer.model_out;
+  }
+  context.batch = record.numerics.batch;
+  context.precision = record.numerics.precision;
+  context.numerics_key = record.Key();
+  context.device_kind = record.numerics.device_kind;
+  context.torch = record.numerics.torch;
+  context.lanes = lanes;
+  context.params = params;
+  return context;
+}
+
+// Hashes, beside the run, the inputs whose content the ledger does not know yet.
+class InputMemory {
+ public:
+  InputMemory(const Plan& plan, Ledger& ledger)
+      : plan_(plan), ledger_(ledger), hasher_(Unknown(plan, ledger)) {}
+  void Record() {
+    for (const InputHasher::Hashed& hashed : hasher_.Take()) {
+      const std::string& path = plan_.items[hashed.index].input;
+      auto known = ledger_.FindInput(path);
+      if (!known) continue;
+      known->content_hash = hashed.hash;
+      ledger_.RecordInput(path, *known);
+    }
+  }
+  void Finish() {
+    hasher_.Finish(int64_t{1} << 30);
+    Record();
+    ledger_.Commit();
+  }
+
+ private:
+  static std::vector<InputHasher::Wanted> Unknown(const Plan& plan, const Ledger& ledger) {
+    std::vector<InputHasher::Wanted> wanted;
+    for (size_t k = 0; k < plan.items.size(); ++k) {
+      const Item& item = plan.items[k];
+      if (!item.refused.empty()) continue;
+      const auto known = ledger.FindInput(item.input);
+      if (known && known->content_hash.empty()) wanted.push_back({item.input, item.stamp, k});
+    }
+    return wanted;
+  }
+
+  const Plan& plan_;
+  Ledger& ledger_;
+  InputHasher hasher_;
+};
+
+// Serves the plan with local workers until it is done, drained or hopeless.
+RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
+                const Resume& resume, Ledger& ledger, Console& console) {
+  const std::vector<WorkerLaunch> launches = LaunchPlan(job);
+  RunOptions options;
+  options.token = NewToken();
+  options.work = job.execution.work;
+  options.scratch = job.execution.scratch;
+  options.scratch_limit = job.execution.scratch_limit.value_or(-1);
+  options.max_failures = job.execution.max_failures;
+  options.expected_workers = static_cast<int>(launches.size());
+  Coordinator coordinator(prepared.resolved.plan, resume, ledger,
+                          MakeContext(job, prepared, record, launches[0].threads), options);
+  LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
+                         options.token, ledger.epoch(), job.execution.work);
+  InputMemory inputs(prepared.resolved.plan, ledger);
+  size_t gone = 0;
+  bool draining = false;
+  const std::filesystem::path work = job.execution.work;
+  RunResult result = coordinator.Run(
+      [&](const Progress& progress) {
+        console.Show(progress);
+        WriteStatus(work, progress);
+      },
+      [&] {
+        inputs.Record();
+        for (const LocalLauncher::Event& event : launcher.Poll()) {
+          console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
+          coordinator.WorkerDied(event.worker, event.how);
+          if (event.gone_for_good && ++gone == launches.size())
+            coordinator.WorkersExhausted(event.how);
+        }
+        if (const std::string signal = DrainSignal(); !signal.empty() && !draining) {
+          draining = true;
+          console.Say(Level::kInfo, signal + ": finishing what is begun; the same command resumes");
+          coordinator.Drain(signal);
+        }
+      });
+  launcher.WaitAll(5);
+  inputs.Finish();
+  return result;
+}
+
+// Nothing to infer: the result of a run in which every item is unchanged or refused.
+RunResult NothingToDo(const Plan& plan, const Resume& resume) {
+  RunResult result;
+  for (size_t k = 0; k < plan.items.size(); ++k) {
+    if (resume.items[k] == ItemState::kUnchanged) ++result.items_unchanged;
+    if (resume.items[k] == ItemState::kFailed) {
+      ++result.items_failed;
+      result.failures.push_back({plan.items[k].input, "plan", plan.items[k].refused});
+    }
+  }
+  result.status = result.items_failed > 0 ? "failed" : "done";
+  return result;
+}
+
+void Announce(const Job& job, const Prepared& prepared, Console& console) {
+  const Resolved& r = prepared.resolved;
+  for (const std::string& warning : prepared.warnings) console.Say(Level::kWarning, warning);
+  console.Say(Level::kInfo,
+              fmt::format("{}: {} items, {} tiles in {} units; {}; {} on the CPU (no GPU in use)",
+                          Printable(job.name), r.plan.items.size(), r.plan.tiles, r.plan.units,
+                          DescribeTiling(r, job), Printable(job.model.path)));
+  for (const auto& [key, source] : r.contract.source)
+    console.Log(Level::kInfo, fmt::format("contract: {} from {}", key, source));
+  if (!r.exact && !r.inexact_reason.empty()) console.Say(Level::kInfo, r.inexact_reason);
+}
+
+void Conclude(const RunResult& result, const std::string& work, Console& console) {
+  for (size_t k = 0; k < result.failures.size(); ++k) {
+    const Failure& f = result.failures[k];
+    const std::string text =
+        fmt::format("{}: {}: {}", Printable(f.item, 4096), f.stage, f.reason);
+    if (k < 20)
+      console.Say(Level::kError, text);
+    else
+      console.Log(Level::kError, text);
+  }
+  if (result.failures.size() > 20)
+    console.Say(Level::kError, fmt::format("and {} more failed items: {}/profile.json lists them",
+                                           result.failures.size() - 20, Printable(work)));
+  std::string line = fmt::format("{}: {} items done, {} unchanged, {} failed; {} tiles in {:.1f} s",
+                                 result.status, result.items_done, result.items_unchanged,
+                                 result.items_failed, result.tiles_inferred, result.wall_s);
+  if (result.status == "interrupted")
+    line += fmt::format(" ({}); the same command resumes", result.interrupted_by);
+  console.Say(Level::kInfo, line);
+  console.Say(Level::kInfo, fmt::format("report: {}/report.html", Printable(work)));
+}
+
+}  // namespace
+
+int RunCommand(const Job& job, bool json) {
+  InstallDrainSignals();
+  const auto begin = std::chrono::steady_clock::now();
+  Console console;
+  const std::filesystem::path work = job.execution.work;
+  const WorkLock lock(work);
+  console.OpenLog(work);
+  Ledger ledger(work);
+  const Prepared prepared = Prepare(job, &ledger);
+  const Plan& plan = prepared.resolved.plan;
+
+  std::vector<std::string> warnings = prepared.warnings;
+  const ProbeAnswer device = AskWorker({.device = "cpu"}, warnings);
+  const NumericsRecord record = FreezeNumerics(job, prepared.resolved, prepared.model.hash,
+                                               device.device_kind, device.torch, work);
+  const Resume resume = PlanResume(plan, job.outputs[0].existing, record.Key(),
+                                   job.execution.scratch, ledger);
+  Announce(job, prepared, console);
+  SweepDead(plan, record.Key(), job.execution.scratch, ledger);
+
+  bool open = false;
+  for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
+  RunResult result = open ? Serve(job, prepared, record, resume, ledger, console)
+                          : NothingToDo(plan, resume);
+  if (result.status != "interrupted") SweepDead(plan, record.Key(), job.execution.scratch, ledger);
+  result.wall_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  ReportContext context;
+  context.job = job.name;
+  context.model = prepared.model.path;
+  context.model_hash = prepared.model.hash;
+  context.device_kind = device.device_kind;
+  context.torch = device.torch;
+  context.precision = record.numerics.precision;
+  context.batch = record.numerics.batch;
+  context.tiles = plan.tiles;
+  context.items = static_cast<int64_t>(plan.items.size());
+  context.units = plan.units;
+  context.redundancy = prepared.resolved.redundancy;
+  context.tiling = DescribeTiling(prepared.resolved, job);
+  context.deviations = record.deviations;
+  context.reproducible = record.deviations.empty();
+  context.warnings = warnings;
+  WriteReports(work, result, context);
+  if (!open) {
+    Progress progress;
+    progress.state = result.status;
+    progress.tiles = plan.tiles;
+    progress.tiles_done = plan.tiles;
+    progress.done = plan.units;
+    progress.eta_s = 0;
+    WriteStatus(work, progress);
+  }
+  console.Finish();
+  Conclude(result, work.string(), console);
+  if (json) std::cout << SummaryJson(result, context, work.string()).dump() << std::endl;
+  if (result.status == "interrupted") return kExitInterrupted;
+  return result.items_failed > 0 ? kExitFailedItems : 0;
+}
+
+}  // namespace tilery

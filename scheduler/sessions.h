@@ -1,0 +1,67 @@
+// The workers of a run: one session per worker process that ever joined.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/server.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/queue.h"
+
+namespace tilery {
+
+struct TraceRow {
+  std::string name;
+  int64_t begin_us = 0, duration_us = 0, thread = 0, unit = -1;
+};
+
+struct Session {
+  WorkerReport report;
+  UnitQueue::WorkerIndex index = 0;
+  PeerId peer = 0;                             // 0: no link now
+  bool alive = true;                           // its process may still report
+  int64_t last_outcome = 0;                    // highest "seq" taken
+  int64_t tiles_wanted = 0, units_wanted = 0;  // may be sent so many more
+  bool asked = false;                          // its last `want` has not been answered
+
+  // Signs of life; see HungLimit.
+  std::string phase;
+  int64_t batches = -1;
+  double changed_at = 0, slowest_batch_s = 0;
+  double killed_at = -1;    // asked to be killed since it hung; -1: not
+  double replaced_at = -1;  // another process of the same name joined; -1: not
+  std::string hung;         // words, if killed for it
+
+  std::deque<TraceRow> trace;
+};
+
+// Not thread-safe. Sessions stay where they are as long as the table lives.
+class SessionTable {
+ public:
+  // A process that greets: a new session, or the one that it had before its link broke. `now` in
+  // seconds of the run. A living older process of the same name counts as replaced.
+  Session& Join(PeerId peer, const Json& hello, UnitQueue& queue, double now);
+  Session* Of(PeerId peer);                     // nullptr if unknown
+  Session* OldestAlive(const std::string& id);  // nullptr if none
+  Session* ByIndex(UnitQueue::WorkerIndex index);
+  void Unlink(Session& session);  // its link is gone
+  std::vector<std::unique_ptr<Session>>& all() { return all_; }
+  int alive() const;
+
+  // Takes over what `profile` says. `offset_us`: the run's clock minus the worker's.
+  static void TakeProfile(Session& session, const Json& profile, double now);
+  static void TakeRenewal(Session& session, const Json& renewal, double now);
+  // For so long its signs of life may stay the same. Loading, compiling and warming up have limits
+  // of their own.
+  static double HungLimit(const Session& session, double usual);
+  // With the trace if `whole`.
+  static WorkerReport Report(const Session& session, bool busy, bool whole);
+
+ private:
+  std::vector<std::unique_ptr<Session>> all_;
+};
+
+}  // namespace tilery

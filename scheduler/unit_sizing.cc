@@ -1,0 +1,100 @@
+// How large units are, and what they cost in scratch.
+#include <algorithm>
+#include <numeric>
+
+#include "io/error.h"
+#include "scheduler/item_rules.h"
+#include "scheduler/planner.h"
+
+namespace tilery {
+namespace {
+
+constexpr int64_t kUnitsWanted = 256;
+constexpr int64_t kFewestTiles = 16;
+constexpr int64_t kMostTiles = 1024;
+constexpr int64_t kTailShare = 5;         // the last fifth
+constexpr int64_t kBrickBytes = 4096;     // names, boxes and table of a brick file
+constexpr int64_t kBlockBytes = 1 << 20;  // a brick's checksummed block, with an entry of 32 bytes
+
+int64_t AxisTiles(int64_t n, const Tiling& tiling, size_t axis) {
+  const int64_t tile = tiling.tile[axis];
+  const int64_t stride = tile - tiling.overlap[axis];
+  const int64_t grain = std::lcm(tiling.scale[axis].den, tiling.multiple[axis]);
+  const int64_t padded = PaddedExtent(n, tile, grain);
+  return padded <= tile ? 1 : (padded - tile + stride - 1) / stride + 1;
+}
+
+// A power of two, so that a job which gains or loses a few inputs keeps the units of all others.
+int64_t TilesPerUnit(int64_t tiles_of_job) {
+  int64_t tiles = kFewestTiles;
+  while (tiles * 2 <= std::min(kMostTiles, tiles_of_job / kUnitsWanted)) tiles *= 2;
+  return tiles;
+}
+
+void SetCosts(Item& item, const ItemParams& params, const ItemGeometry* geometry) {
+  const Transfer& t = params.transfer;
+  const int64_t voxels = Product(OutputShape(item.header.shape, params.tiling));
+  item.output_bytes = voxels * t.out_channels * static_cast<int64_t>(DTypeSize(t.out_dtype));
+  item.seam_bytes = geometry != nullptr ? geometry->seam_bytes() : 0;
+  item.scratch_bytes = 0;
+  if (item.infer_units <= 1) return;
+  const int64_t samples = item.output_bytes + item.seam_bytes;
+  item.scratch_bytes = samples + samples / kBlockBytes * 32 + item.infer_units * kBrickBytes;
+  if (item.staged) {
+    item.scratch_bytes += Product(item.header.shape) * item.header.channels *
+                          static_cast<int64_t>(DTypeSize(item.header.dtype));
+  }
+}
+
+}  // namespace
+
+int64_t GridTiles(const Index& shape, const Tiling& tiling) {
+  int64_t tiles = 1;
+  for (size_t axis = 0; axis < 3; ++axis) tiles *= AxisTiles(shape[axis], tiling, axis);
+  return tiles;
+}
+
+void SizeUnits(Plan& plan, int64_t unit_memory) {
+  int64_t total = 0;
+  for (const Item& item : plan.items) {
+    if (!item.refused.empty()) continue;
+    total += GridTiles(item.header.shape, plan.params[static_cast<size_t>(item.params)].tiling);
+  }
+  const int64_t unit = TilesPerUnit(total);
+  plan.units = 0;
+  plan.tiles = 0;
+  for (Item& item : plan.items) {
+    item.first_unit = plan.units;
+    item.tiles = item.scratch_bytes = item.seam_bytes = item.output_bytes = 0;
+    item.infer_units = 0;
+    item.staged = false;
+    if (!item.refused.empty()) continue;
+    const ItemParams& params = plan.params[static_cast<size_t>(item.params)];
+    const int64_t grid = GridTiles(item.header.shape, params.tiling);
+    const int64_t accumulator = Product(OutputShape(item.header.shape, params.tiling)) *
+                                params.transfer.accumulators * int64_t{sizeof(float)};
+    item.sizing = UnitSizing{};
+    item.sizing.tiles = unit;
+    item.sizing.accumulator_bytes = unit_memory;
+    item.sizing.channels = params.transfer.accumulators;
+    if (grid <= unit && accumulator <= unit_memory) {
+      // One unit that writes the output itself: cutting it finer would cost a detour over bricks.
+      item.infer_units = 1;
+      item.staged = false;
+      SetCosts(item, params, nullptr);
+    } else {
+      // The small units for balance at the end lie in the last fifth of every item, not of the job: an
+      // item's place in the job must not decide its blocks, hence its key.
+      item.sizing.tail_begin = grid - grid / kTailShare;
+      const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing);
+      item.infer_units = static_cast<int32_t>(geometry.units());
+      item.staged = item.header.access == Access::kRows && item.infer_units > 1;
+      SetCosts(item, params, &geometry);
+    }
+    item.tiles = grid * ModelPasses(params.transfer);
+    plan.tiles += item.tiles;
+    plan.units += item.units();
+  }
+}
+
+}  // namespace tilery

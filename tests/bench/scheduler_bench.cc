@@ -1,0 +1,208 @@
+// How many units a second the scheduler gives out, judges and records: a real coordinator and
+// ledger, and light workers in processes of their own that speak the real protocol over loopback
+// and do nothing.
+//
+//   scheduler_bench [units] [workers] [folder]      200000 4 /tmp/...
+//
+// Prints units/s, the time from a worker's reports to its next leases (median, 99th percentile),
+// the processor time of both sides and the scheduler's peak memory.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cluster/client.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/resume.h"
+
+namespace tilery {
+namespace {
+
+constexpr int64_t kAhead = 256;  // units a worker may hold
+
+Plan TinyPictures(int64_t count) {
+  Plan plan;
+  ItemParams params;
+  params.tiling.tile = {1, 64, 64};
+  params.transfer.passes.resize(1);
+  params.output.format = "png";
+  plan.params.push_back(params);
+  for (int64_t i = 0; i < count; ++i) {
+    Item item;
+    item.input = "/data/photos/picture" + std::to_string(i) + ".png";
+    item.output = "/data/results/picture" + std::to_string(i) + ".png";
+    item.header.format = "png";
+    item.header.shape = {1, 64, 64};
+    item.header.channels = 3;
+    item.key = HashText(item.input);
+    item.tiles = item.infer_units = 1;
+    item.first_unit = plan.units++;
+    plan.items.push_back(std::move(item));
+  }
+  plan.tiles = count;
+  return plan;
+}
+
+// Reports every lease as done at once. Writes the waiting times in microseconds to `fd`.
+void RunWorker(int number, uint16_t port, const std::string& token, int64_t epoch, int fd) {
+  std::atomic<bool> ended{false};
+  std::vector<int32_t> waits;
+  int64_t asked_us = 0;
+  std::unique_ptr<ControlClient> client;
+  std::atomic<ControlClient*> ready{nullptr};
+  const auto receive = [&](const Json& message) {
+    ControlClient* c = nullptr;
+    while ((c = ready.load()) == nullptr) usleep(10);
+    const std::string type = message.at("type").get<std::string>();
+    const auto want = [&] {
+      c->Send({{"type", "want"}, {"tiles", kAhead}, {"units", 2}});
+      asked_us = ControlClient::NowUs();
+    };
+    if (type == "welcome") want();
+    if (type == "leases" && !message.at("leases").empty()) {
+      waits.push_back(static_cast<int32_t>(ControlClient::NowUs() - asked_us));
+      for (const Json& lease : message.at("leases")) {
+        const UnitWork work = UnitWorkFromJson(lease.at("work"));
+        Done done;
+        done.file = work.output;
+        done.published = {1234, work.item_key, {1234, 1, 2, 3}};
+        done.tiles = 1;
+        c->Send({{"type", "outcome"},
+                 {"lease", lease.at("lease")},
+                 {"unit", lease.at("unit")},
+                 {"attempt", lease.at("attempt")},
+                 {"outcome", ToJson(Outcome(done))}});
+      }
+      want();
+    }
+    if (type == "end") {
+      c->Send({{"type", "bye"}});
+      ended = true;
+    }
+  };
+  client = std::make_unique<ControlClient>(
+      Endpoint{"127.0.0.1", port},
+      Json{{"token", token},
+           {"worker", "w" + std::to_string(number)},
+           {"host", "localhost"},
+           {"pid", getpid()},
+           {"device", "none"},
+           {"epoch", epoch}},
+      10, ControlClient::Handlers{receive, [&](const std::string&) { ended = true; }});
+  ready = client.get();
+  for (int64_t turn = 0; !ended; ++turn) {
+    if (turn % 100 == 0) {
+      client->Send({{"type", "renew"},
+                    {"sent_us", ControlClient::NowUs()},
+                    {"phase", "run"},
+                    {"batches", turn}});
+    }
+    usleep(10000);
+  }
+  client.reset();
+  (void)!write(fd, waits.data(), waits.size() * sizeof waits[0]);
+  close(fd);
+}
+
+double CpuSeconds(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+int Main(int argc, char** argv) {
+  const int64_t units = argc > 1 ? std::atoll(argv[1]) : 200000;
+  const int workers = argc > 2 ? std::atoi(argv[2]) : 4;
+  const std::filesystem::path folder = argc > 3
+                                           ? argv[3]
+                                           : std::filesystem::temp_directory_path() /
+                                                 ("scheduler_bench." + std::to_string(getpid()));
+  std::filesystem::create_directories(folder / "scratch");
+
+  int64_t port_and_epoch[2] = {0, 0};
+  const std::string token = NewToken();
+  std::vector<int> waits_fds;
+  std::vector<pid_t> children;
+  std::vector<int> start_fds;
+  for (int i = 0; i < workers; ++i) {
+    int start[2], waits[2];
+    if (pipe(start) != 0 || pipe(waits) != 0) return 1;
+    const pid_t child = fork();
+    if (child == 0) {
+      close(start[1]);
+      if (read(start[0], port_and_epoch, sizeof port_and_epoch) != sizeof port_and_epoch) _exit(1);
+      RunWorker(i, static_cast<uint16_t>(port_and_epoch[0]), token, port_and_epoch[1], waits[1]);
+      _exit(0);
+    }
+    close(start[0]), close(waits[1]);
+    children.push_back(child);
+    start_fds.push_back(start[1]);
+    waits_fds.push_back(waits[0]);
+  }
+
+  const auto planned = std::chrono::steady_clock::now();
+  const Plan plan = TinyPictures(units);
+  Ledger ledger(folder);
+  WorkerContext context;
+  context.work = folder;
+  context.scratch = folder / "scratch";
+  context.numerics_key = "bench";
+  context.params = plan.params;
+  RunOptions options;
+  options.token = token;
+  options.work = folder;
+  options.scratch = context.scratch;
+  const Resume resume =
+      PlanResume(plan, Existing::kRefuse, context.numerics_key, context.scratch, ledger);
+  Coordinator coordinator(plan, resume, ledger, context, options);
+  const double plan_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - planned).count();
+  port_and_epoch[0] = coordinator.port();
+  port_and_epoch[1] = ledger.epoch();
+  const double cpu_before = CpuSeconds(RUSAGE_SELF);
+  for (int fd : start_fds) (void)!write(fd, port_and_epoch, sizeof port_and_epoch);
+  const RunResult result = coordinator.Run({}, {});
+  const double cpu = CpuSeconds(RUSAGE_SELF) - cpu_before;
+
+  std::vector<int32_t> waits;
+  for (int fd : waits_fds) {
+    int32_t buffer[4096];
+    for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;) {
+      waits.insert(waits.end(), buffer, buffer + got / static_cast<ssize_t>(sizeof buffer[0]));
+    }
+  }
+  for (pid_t child : children) waitpid(child, nullptr, 0);
+  std::sort(waits.begin(), waits.end());
+  const auto at = [&](double share) {
+    return waits.empty()
+               ? 0.0
+               : 1e-3 * waits[static_cast<size_t>(share * static_cast<double>(waits.size() - 1))];
+  };
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("units %lld  workers %d  status %s  wall %.2f s  %.0f units/s\n",
+              static_cast<long long>(units), workers, result.status.c_str(), result.wall_s,
+              static_cast<double>(result.units_run) / result.wall_s);
+  std::printf("claims and resume %.2f s  scheduler cpu %.2f s  workers cpu %.2f s\n", plan_s, cpu,
+              CpuSeconds(RUSAGE_CHILDREN));
+  std::printf(
+      "reports to next leases: p50 %.2f ms  p99 %.2f ms  (%zu batches)  peak memory %.0f MB\n",
+      at(0.5), at(0.99), waits.size(), static_cast<double>(usage.ru_maxrss) / 1024);
+  if (argc <= 3) std::filesystem::remove_all(folder);
+  return result.status == "done" && result.units_run == units ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tilery
+
+int main(int argc, char** argv) { return tilery::Main(argc, argv); }

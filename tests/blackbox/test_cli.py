@@ -1,0 +1,177 @@
+"""What the command says, and what it refuses before any work."""
+import json
+import os
+import re
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from conftest import picture
+
+
+@pytest.fixture
+def sections(run, model):
+    Image.fromarray(picture(100, 100)).save(run.dir / "a.png")
+    return {"model": {"path": model("identity")}, "input": {"path": "a.png"}, "tiling": {"tile": 64, "overlap": 16},
+            "output": {"path": "b.png"}}
+
+
+@pytest.mark.parametrize("key,value,words", [
+    ("model.path", "gone.pt", ["gone.pt"]),
+    ("model.path", "a.png", ["a.png"]),
+    ("model.pathh", "x", ["pathh", "path"]),
+    ("model.precision", "fp12", ["fp12", "fp32", "bf16"]),
+    ("input.path", "none-*.png", ["none-*.png"]),
+    ("input.alpha", "maybe", ["maybe", "resize", "drop"]),
+    ("tiling.tile", 0, ["tile", "0"]),
+    ("tiling.tile", "big", ["tile", "big"]),
+    ("tiling.overlap", 64, ["overlap", "64"]),
+    ("tiling.overlap", 80, ["overlap", "80", "64"]),
+    ("tiling.trim", 9, ["trim", "9", "16"]),
+    ("tiling.window", "hamming", ["hamming", "hann", "gaussian"]),
+    ("tiling.pad", "wrap", ["wrap", "reflect"]),
+    ("tilling", {"tile": 3}, ["tilling", "tiling"]),
+    ("output.path", "b.xyz", ["xyz", "png"]),
+    ("output.path", "{stemm}.png", ["stemm", "stem"]),
+    ("output.existing", "overwrite", ["overwrite", "replace"]),
+    ("output.post", ["argmin"], ["argmin", "argmax"]),
+    ("execution.workers", 0, ["workers", "0"]),
+    ("execution.workers", "many", ["workers", "many"]),
+    ("execution.unit_memory", "3 apples", ["unit_memory", "apples"]),
+    ("input.roi", [0, 0, 10, 10], ["roi", "not supported yet"]),
+])
+def test_mistakes_are_named_before_any_work(run, sections, key, value, words):
+    section, _, name = key.partition(".")
+    if name:
+        sections.setdefault(section, {})[name] = value
+    else:
+        sections[section] = value
+    for command in ("plan", "run"):
+        r = run(command, run.job(**sections), timeout=60)
+        assert r.code == 2, r.err[-1500:]
+        for word in words:
+            assert word in r.err, r.err[-1500:]
+    assert not (run.dir / "b.png").exists()
+
+
+def test_flags_beat_the_file(run, sections):
+    p = run.ok("plan", run.job(**sections), "--tiling.tile", 48, "--overlap", 8, "--json").json
+    assert p["tile"] == [48, 48] and p["overlap"] == [8, 8]
+
+
+def test_the_nearest_flag_is_named(run, sections):
+    r = run("run", run.job(**sections), "--tilee", 48)
+    assert r.code == 2 and "tilee" in r.err and "--tile" in r.err
+
+
+def test_paths_of_a_job_file_count_from_its_folder(run, sections):
+    (run.dir / "sub").mkdir()
+    sections["input"]["path"] = "../a.png"
+    sections["output"]["path"] = "../o/b.png"
+    run.ok("run", run.job("sub/job.yaml", **sections))
+    assert (run.dir / "o/b.png").exists() and (run.dir / "o/.tilery/job/ledger.sqlite").exists()
+
+
+def test_help_is_quick_and_complete(run):
+    began = time.monotonic()
+    r = run.ok("run", "--help")
+    assert time.monotonic() - began < 0.5
+    for key in ("--model.path", "--tiling.window", "--execution.workers", "--output.existing"):
+        assert key.split(".")[-1] in r.out and key.strip("-") in r.out
+    assert run("nonsense").code == 2 and run().code == 2 and run.ok("--version").out.startswith("tilery ")
+    for later in ("submit", "compress", "bench"):
+        r = run(later)
+        assert r.code == 2 and "not supported yet" in r.err
+
+
+def test_plan_costs_nothing_and_leaves_nothing(run, sections):
+    before = sorted(os.listdir(run.dir))
+    run.ok("plan", run.job(**sections), "--json")
+    assert sorted(os.listdir(run.dir)) == sorted(before + ["job.yaml"])
+
+
+def test_plan_of_a_huge_volume_is_quick(run, model):
+    np.lib.format.open_memmap(run.dir / "v.npy", mode="w+", dtype=np.uint8, shape=(600, 3000, 2000)).flush()
+    began = time.monotonic()
+    p = run.ok("plan", "--model", model("identity", channels={"in": 1, "out": 1}), "--input", "v.npy", "--output", "o.npy",
+               "--tile", 128, "--overlap", 32, "--json").json
+    tiles = 6 * 31 * 21
+    assert time.monotonic() - began < 5 and p["tiles"] == tiles and p["items"][0]["shape"] == [600, 3000, 2000]
+    assert p["redundancy"] == pytest.approx(tiles * 128 ** 3 / (600 * 3000 * 2000), rel=1e-3)
+
+
+def test_plan_of_refused_items_still_exits_zero(run, model):
+    Image.fromarray(picture(64, 64)).save(run.dir / "good.png")
+    (run.dir / "bad.png").write_bytes(b"nothing")
+    args = ("--model", model("identity"), "--input", "*.png", "--output", "out/", "--tile", 64, "--json")
+    items = {os.path.basename(i["input"]): i for i in run.ok("plan", *args).json["items"]}
+    assert items["good.png"]["refused"] is None and "bad.png" in items["bad.png"]["refused"]
+    assert run("run", *args).code == 3
+
+
+def test_results_go_to_standard_output_and_words_to_standard_error(run, sections):
+    r = run.ok("run", run.job(**sections), "--json")
+    document = json.loads(r.out)
+    assert set(document) >= {"status", "items_done", "items_failed", "items_unchanged", "tiles_inferred", "tiles_skipped",
+                             "tiles_repeated", "tiles_reused", "units_run", "units_reused", "reproducible", "deviations",
+                             "wall_s", "work"}
+    assert document["status"] == "done" and "\x1b" not in r.err and "4/4 tiles" in r.err
+
+
+def test_status_and_reports_after_a_run(run, sections):
+    sections["execution"] = {"work": "w"}
+    job = run.job(**sections)
+    assert run("status", "w", "--json").code == 2
+    run.ok("run", job)
+    for where in ("w", job):
+        s = run.ok("status", where, "--json").json
+        assert s["state"] == "done" and s["tiles_done"] == s["tiles"] == 4 and s["workers"] == []
+        assert s["units"] == {"waiting": 0, "leased": 0, "done": 1, "failed": 0}
+    page = (run.dir / "w/report.html").read_text()
+    assert "compute" in page and "a.png" not in re.sub(r"<style>.*?</style>", "", page, flags=re.S)
+    assert run.ok("report", "w").out.strip().endswith("report.html")
+    trace = json.loads((run.dir / "w/trace.json").read_text())
+    assert {e["name"] for e in trace["traceEvents"]} >= {"read", "compute", "write"}
+    p = run.profile("w")
+    assert {"wall_s", "tiles", "bound_by", "workers", "failures"} <= set(p)
+    w = p["workers"][0]
+    assert set(w["stages"]) == {"read", "decode", "h2d", "compute", "blend", "d2h", "encode", "write"}
+    assert w["stages"]["write"]["bytes"] > 0 and w["peak_host_bytes"] > 1 << 20 and w["tiles"] == 4
+
+
+def test_names_are_bytes(run, model):
+    (run.dir / "in").mkdir()
+    names = ["テスト.png".encode(), b"a b (1) [x].png", b"-o.png", b"q'\"$HOME.png", b"line\nbreak.png", b"\xff\xfe.png",
+             b"{stem}.png", b"x" * 251 + b".png"]
+    for k, name in enumerate(names):
+        Image.fromarray(picture(40, 40, seed=k)).save(open(os.fsencode(run.dir / "in") + b"/" + name, "wb"), format="PNG")
+    s = run.ok("run", "--model", model("identity"), "--input", "in", "--output", "out/", "--tile", 64, "--json").json
+    assert s["items_done"] == len(names)
+    written = [n for n in os.listdir(os.fsencode(run.dir / "out")) if n != b".tilery"]
+    assert sorted(written) == sorted(names)
+
+
+def test_strangers_files_are_kept_unless_asked(run, sections):
+    job = run.job(**sections)
+    (run.dir / "b.png").write_bytes(b"by hand")
+    r = run("run", job)
+    assert r.code == 2 and "b.png" in r.err and "existing" in r.err
+    assert run.ok("run", job, "--output.existing", "skip", "--json").json["tiles_inferred"] == 0
+    assert (run.dir / "b.png").read_bytes() == b"by hand"
+    assert run.ok("run", job, "--output.existing", "replace", "--json").json["items_done"] == 1
+    assert Image.open(run.dir / "b.png").size == (100, 100)
+
+
+def test_inspect_tells_what_files_say(run, sections, model):
+    i = run.ok("inspect", "a.png", "--json").json
+    assert i["shape"] == [100, 100] and i["channels"] == 3 and i["dtype"] == "u8" and i["kind"] == "image"
+    m = run.ok("inspect", model("nearest4", scale=4, radius=2), "--json").json
+    assert m["kind"] == "model" and m["contract"]["scale"] == ["4"] and m["contract"]["radius"] == [2]
+    assert run("inspect", "nothing.png").code == 2
+
+
+def test_doctor_finds_the_worker(run):
+    d = run.ok("doctor", "--json").json
+    assert d["ok"] and any(c["check"] == "worker" and "Torch" in c["text"] for c in d["checks"])

@@ -1,0 +1,181 @@
+"""Tiny TorchScript models whose answers are known, made when tests run: python3 models.py FOLDER.
+
+Each file carries its contract as tilery.json. Weights come from seeds, so the files differ between versions of
+Torch and not between machines.
+"""
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Identity(nn.Module):
+    """Returns the very tensor it was given: what keeps the answer must copy it."""
+
+    def forward(self, x):
+        return x
+
+
+class Nearest4(nn.Module):
+    def forward(self, x):
+        return nn.functional.interpolate(x, scale_factor=4.0, mode="nearest")
+
+
+class Mean8(nn.Module):
+    """Shrinks by 8 along both axes."""
+
+    def forward(self, x):
+        return nn.functional.avg_pool2d(x, 8)
+
+
+class Ramp2d(nn.Module):
+    """Depends on the position inside the tile, so that tile positions and weights show in the result."""
+
+    def forward(self, x):
+        y = torch.arange(x.shape[-2], dtype=x.dtype) * 0.03125 + 0.25
+        return x * y[:, None] * (torch.arange(x.shape[-1], dtype=x.dtype) * 0.015625 + 0.5)
+
+
+class Ramp3d(nn.Module):
+    def forward(self, x):
+        z = torch.arange(x.shape[-3], dtype=x.dtype) * 0.0625 + 0.25
+        y = torch.arange(x.shape[-2], dtype=x.dtype) * 0.03125 + 0.25
+        return x * z[:, None, None] * y[:, None] * (torch.arange(x.shape[-1], dtype=x.dtype) * 0.015625 + 0.5)
+
+
+class Gray(nn.Module):
+    """Three channels in, one out: the last times the position along x."""
+
+    def forward(self, x):
+        return x[:, 2:3] * (torch.arange(x.shape[-1], dtype=x.dtype) * 0.015625 + 0.5)
+
+
+class Conv(nn.Module):
+    """Three 3x3 convolutions: receptive radius 3."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.n = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(),
+                               nn.Conv2d(8, 3, 3, padding=1))
+
+    def forward(self, x):
+        return 0.5 * x + self.n(x)
+
+
+class UNet(nn.Module):
+    """Down, up, skip, instance norm: a real kind of net, whose bytes depend on batch size and thread count."""
+
+    def __init__(self, dims):
+        super().__init__()
+        torch.manual_seed(9)
+        conv, norm, pool, up = ((nn.Conv2d, nn.InstanceNorm2d, nn.MaxPool2d, nn.ConvTranspose2d) if dims == 2 else
+                                (nn.Conv3d, nn.InstanceNorm3d, nn.MaxPool3d, nn.ConvTranspose3d))
+        channels = 3 if dims == 2 else 1
+
+        def block(i, o):
+            return nn.Sequential(conv(i, o, 3, padding=1), norm(o), nn.LeakyReLU(0.01))
+
+        self.top, self.low, self.pool = block(channels, 8), block(8, 16), pool(2)
+        self.up, self.join, self.out = up(16, 8, 2, 2), block(16, 8), conv(8, channels, 1)
+
+    def forward(self, x):
+        a = self.top(x)
+        return self.out(self.join(torch.cat([a, self.up(self.low(self.pool(a)))], 1)))
+
+
+class Labels3(nn.Module):
+    """Three logits of one channel: argmax is 0 below 1/3, 1 up to 2/3, else 2; ties at the ends."""
+
+    def forward(self, x):
+        return torch.cat([0.3333 - x, torch.zeros_like(x), x - 0.6667], 1)
+
+
+class ThrowsOnBright(nn.Module):
+    def forward(self, x):
+        assert float(x.max()) < 0.999, "planted failure: a white pixel"
+        return x * 1.0
+
+
+class NanOnBright(nn.Module):
+    def forward(self, x):
+        return torch.where(x > 0.999, torch.full_like(x, float("nan")), x)
+
+
+class Needs8(nn.Module):
+    def forward(self, x):
+        assert x.shape[-1] % 8 == 0 and x.shape[-2] % 8 == 0, "the shape is no multiple of 8"
+        return x * 1.0
+
+
+class Slow(nn.Module):
+    """Takes its time."""
+
+    def __init__(self, rounds):
+        super().__init__()
+        self.rounds = rounds
+
+    def forward(self, x):
+        y = x
+        for _ in range(self.rounds):
+            y = nn.functional.avg_pool2d(nn.functional.pad(y, [2, 2, 2, 2], "replicate"), 5, 1)
+        return x + y * 0.0
+
+
+class Valid(nn.Module):
+    """Loses a border of one voxel: no proportion between output and input."""
+
+    def forward(self, x):
+        return x[:, :, 1:-1, 1:-1] * 1.0
+
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+class Train(nn.Module):
+    """Has dropout and half weights: only right in evaluation mode and as f32."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.scale = nn.Parameter(torch.full((1,), 0.5, dtype=torch.float16))
+
+    def forward(self, x):
+        return self.drop(x) * self.scale
+
+
+def save(module, path, mode="eval", **contract):
+    contract = {"scale": 1, "dims": 2, "channels": {"in": 3, "out": 3}, "range": [0, 1], **contract}
+    module = module.eval() if mode == "eval" else module.train()
+    torch.jit.script(module).save(str(path), _extra_files={"tilery.json": json.dumps(contract)})
+
+
+def main():
+    out = Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    gray = {"in": 1, "out": 1}
+    save(Identity(), out / "identity.pt")
+    save(Nearest4(), out / "nearest4.pt", scale=4)
+    save(Mean8(), out / "mean8.pt", scale="1/8")
+    save(Ramp2d(), out / "ramp2d.pt", channels=gray)
+    save(Ramp3d(), out / "ramp3d.pt", channels=gray, dims=3)
+    save(Gray(), out / "gray.pt", channels={"in": 3, "out": 1})
+    save(Conv(), out / "conv.pt", radius=3)
+    save(UNet(2), out / "unet2d.pt", multiple=2)
+    save(UNet(3), out / "unet3d.pt", channels=gray, dims=3, multiple=2)
+    save(Labels3(), out / "labels3.pt", channels={"in": 1, "out": 3})
+    save(ThrowsOnBright(), out / "throws_on_bright.pt")
+    save(NanOnBright(), out / "nan_on_bright.pt")
+    save(Needs8(), out / "needs8.pt", multiple=8)
+    save(Slow(20), out / "slow.pt")
+    save(Valid(), out / "valid.pt")
+    save(Pair(), out / "pair.pt")
+    save(Train(), out / "train.pt", mode="train")
+
+
+if __name__ == "__main__":
+    main()

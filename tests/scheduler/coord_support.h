@@ -1,0 +1,80 @@
+// Plans and workers for tests of queue, coordinator and resume, without a job file and without a
+// model.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cluster/client.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/plan.h"
+#include "scheduler/wire.h"
+
+namespace tilery {
+
+// A picture of `tiles` tiles in a row, of one tile per unit: one infer unit for one tile, else as
+// many and an assemble unit. Output "<folder>/out<index>.raw".
+struct ItemSpec {
+  int64_t tiles = 1;
+  bool staged = false;
+  int64_t scratch_bytes = 0;  // 0: some, if the item has several units
+};
+Plan MakeTestPlan(const std::vector<ItemSpec>& items, const std::string& folder);
+
+// What the fake workers of a test write: outputs and bricks with real bytes, so that resume can
+// judge them.
+WorkerContext TestContext(const Plan& plan, const std::string& work);
+RunOptions TestOptions(const std::string& work);
+
+// Does a unit as a real worker would, without a model: outputs hold the item's key, bricks one
+// array.
+Outcome DoUnit(const UnitWork& work, const WorkerContext& context, int64_t unit, int64_t attempt,
+               int64_t epoch);
+
+// A worker that speaks the protocol on a thread of its own (the client's). `work` makes outcomes;
+// nullopt: never answers that lease.
+class FakeWorker {
+ public:
+  struct Lease {
+    int64_t lease = 0, unit = 0, attempt = 0;
+    UnitWork work;
+  };
+  using Work = std::function<std::optional<Outcome>(const Lease&)>;
+  struct Options {
+    std::string id = "w0";
+    int64_t pid = 1000;
+    int64_t tiles_ahead = 4;
+    double give_up_s = 5;
+    bool renews = true;
+    bool progresses = true;  // as its renewals have it
+    Work work = {};          // unset: DoUnit
+  };
+  FakeWorker(uint16_t port, const std::string& token, int64_t epoch, Options options);
+  ~FakeWorker();
+  void Vanish();  // breaks the link for good, as a killed process would
+  bool ended() const;
+  int64_t done() const;
+  std::vector<int64_t> dropped() const;
+
+ private:
+  void Receive(const Json& message);
+  void Want();
+
+  const std::string token_;
+  const int64_t epoch_;
+  const Options options_;
+  WorkerContext context_;
+  mutable std::mutex mutex_;
+  bool ended_ = false, gone_ = false;
+  int64_t held_ = 0, done_ = 0;
+  std::vector<int64_t> dropped_;
+  std::condition_variable wake_;
+  std::unique_ptr<ControlClient> client_;
+  std::thread heart_;
+};
+
+}  // namespace tilery

@@ -1,0 +1,280 @@
+#include "tests/scheduler/coordinator_fixture.h"
+
+namespace tilery {
+namespace {
+
+class CoordinatorFaults : public CoordinatorFixture {
+ protected:
+  // Waits until `happened` holds.
+  static void Await(const std::function<bool()>& happened) {
+    for (int i = 0; i < 2000 && !happened(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(happened());
+  }
+};
+
+TEST_F(CoordinatorFaults, ADeadWorkersUnitsGoToAnother) {
+  Plan({{1}, {4}, {1}});
+  Start();
+  std::atomic<int> taken{0};
+  auto dying = Worker({.id = "w0", .pid = 1, .work = [&](const FakeWorker::Lease&) {
+                         ++taken;
+                         return std::optional<Outcome>();
+                       }});
+  Await([&] { return taken >= 3; });
+  dying->Vanish();
+  coordinator_->WorkerDied("w0", "signal 9");
+  const auto other = Worker({.id = "w1", .pid = 2});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(r.tiles_inferred, plan_.tiles);
+  EXPECT_EQ(OutputsWhole(), 3);
+  CheckSums(r);
+}
+
+TEST_F(CoordinatorFaults, AUnitThatEndsTwoWorkersFailsItsItemAndNoOther) {
+  Plan({{1}, {1}, {1}, {1}, {1}});
+  Start();
+  std::atomic<int> deaths{0};
+  RunResult r;
+  for (int process = 0; process < 3; ++process) {
+    std::atomic<bool> dead{false};
+    auto worker =
+        Worker({.id = "w0", .pid = 10 + process, .work = [&](const FakeWorker::Lease& lease) {
+                  if (dead) return std::optional<Outcome>();
+                  if (lease.work.item == 2) {
+                    dead = true;
+                    return std::optional<Outcome>();
+                  }
+                  return std::optional(Do(lease));
+                }});
+    if (process == 2) {
+      r = Result();
+      break;
+    }
+    Await([&] { return dead.load(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    worker->Vanish();
+    coordinator_->WorkerDied("w0", "signal 11 (Segmentation fault): boom");
+    ++deaths;
+  }
+  EXPECT_EQ(r.status, "failed");
+  EXPECT_EQ(r.items_done, 4);
+  ASSERT_EQ(r.items_failed, 1);
+  EXPECT_EQ(r.failures[0].item, plan_.items[2].input);
+  EXPECT_NE(r.failures[0].reason.find("two workers"), std::string::npos) << r.failures[0].reason;
+  EXPECT_NE(r.failures[0].reason.find("boom"), std::string::npos) << r.failures[0].reason;
+  EXPECT_EQ(progress_.back().tiles_done, progress_.back().tiles);
+}
+
+TEST_F(CoordinatorFaults, AFailedUnitFailsItsItemAloneAndItsBricksGo) {
+  Plan({{4}, {1}});
+  Start();
+  const auto worker =
+      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
+        if (lease.work.item == 0 && lease.work.block == 2)
+          return Failed{"read", "the file ends early", Fault::kInput};
+        return Do(lease);
+      }});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "failed");
+  EXPECT_EQ(r.items_failed, 1);
+  EXPECT_EQ(r.items_done, 1);
+  ASSERT_EQ(r.failures.size(), 1u);
+  EXPECT_EQ(r.failures[0].stage, "read");
+  EXPECT_EQ(r.failures[0].reason, "the file ends early");
+  SweepDead(plan_, context_.numerics_key, context_.scratch, *ledger_, true);
+  EXPECT_EQ(FilesInScratch(), 0);
+  EXPECT_EQ(progress_.back().tiles_done, progress_.back().tiles);
+}
+
+TEST_F(CoordinatorFaults, ARetryGetsOtherAttemptsAndThenFailsItsItem) {
+  Plan({{1}, {1}});
+  Start();
+  std::atomic<int> tries{0};
+  const auto worker =
+      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
+        if (lease.work.item == 0 && ++tries > 0) return Retry{"compute", "out of memory"};
+        return Do(lease);
+      }});
+  const RunResult r = Result();
+  EXPECT_EQ(tries, options_.max_attempts);
+  EXPECT_EQ(r.items_failed, 1);
+  EXPECT_NE(r.failures[0].reason.find("3 times"), std::string::npos) << r.failures[0].reason;
+  EXPECT_NE(r.failures[0].reason.find("out of memory"), std::string::npos) << r.failures[0].reason;
+}
+
+TEST_F(CoordinatorFaults, ALostBrickIsMadeAgainAndItsTilesCountOnce) {
+  Plan({{3}});
+  Start();
+  std::atomic<bool> lost{false};
+  const auto worker =
+      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
+        if (lease.work.kind == UnitKind::kAssemble && !lost.exchange(true)) {
+          MakeFile(std::filesystem::path(context_.scratch) / lease.work.bricks[1].file, "damaged");
+        }
+        return Do(lease);
+      }});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(r.tiles_inferred, 3);
+  EXPECT_EQ(r.tiles_repeated, 1);
+  EXPECT_EQ(OutputsWhole(), 1);
+  EXPECT_EQ(FilesInScratch(), 0);
+  CheckSums(r);
+}
+
+TEST_F(CoordinatorFaults, ALeaseThatIsNotRenewedGoesToAnotherAndTheLateResultIsHarmless) {
+  Plan({{2}});
+  options_.lease_s = 0.5;
+  Start();
+  std::atomic<bool> late{false};
+  const auto silent = Worker({.id = "w0",
+                              .pid = 1,
+                              .tiles_ahead = 1,
+                              .renews = false,
+                              .work = [&](const FakeWorker::Lease& lease) {
+                                if (!late.exchange(true))
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                                return std::optional(Do(lease));
+                              }});
+  Await([&] { return late.load(); });
+  std::atomic<bool> held{false};
+  const auto other = Worker({.id = "w1", .pid = 2, .work = [&](const FakeWorker::Lease& lease) {
+                               // The last unit waits for the late result, so that the run is still
+                               // on when it comes.
+                               if (lease.work.kind == UnitKind::kAssemble && !held.exchange(true)) {
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                               }
+                               return std::optional(Do(lease));
+                             }});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(r.tiles_inferred, 2);
+  EXPECT_EQ(r.tiles_repeated, 1);
+  EXPECT_EQ(OutputsWhole(), 1);
+  EXPECT_EQ(FilesInScratch(), 0) << "the brick of the attempt that came second goes, too";
+  CheckSums(r);
+}
+
+TEST_F(CoordinatorFaults, WithoutAnyWorkerLeftTheRunEndsInWords) {
+  Plan({{1}});
+  Start();
+  coordinator_->WorkerDied("w0", "exit code 1: no such model");
+  coordinator_->WorkersExhausted("no worker could be started");
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "interrupted");
+  EXPECT_NE(r.interrupted_by.find("no worker could be started"), std::string::npos)
+      << r.interrupted_by;
+  EXPECT_NE(r.interrupted_by.find("no such model"), std::string::npos) << r.interrupted_by;
+}
+
+TEST_F(CoordinatorFaults, MoreFailuresThanAllowedStopTheRun) {
+  Plan(std::vector<ItemSpec>(200, {1}));
+  options_.max_failures = 0.05;
+  Start();
+  const auto worker =
+      Worker({.tiles_ahead = 1, .work = [&](const FakeWorker::Lease&) -> std::optional<Outcome> {
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                return Failed{"read", "damaged", Fault::kInput};
+              }});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "failed");
+  EXPECT_LT(r.items_failed, 100);
+  EXPECT_NE(r.interrupted_by.find("of 200 items failed"), std::string::npos) << r.interrupted_by;
+}
+
+TEST_F(CoordinatorFaults, ADrainEndsAlthoughAWorkerNeverAnswers) {
+  Plan({{1}, {1}});
+  Start();
+  std::atomic<bool> taken{false};
+  const auto worker = Worker({.work = [&](const FakeWorker::Lease&) -> std::optional<Outcome> {
+    taken = true;
+    return std::nullopt;
+  }});
+  Await([&] { return taken.load(); });
+  coordinator_->Drain("SIGTERM");
+  const RunResult r = Result(20);
+  EXPECT_EQ(r.status, "interrupted");
+  EXPECT_EQ(r.items_done, 0);
+}
+
+TEST_F(CoordinatorFaults, ABrokenLinkLosesNoResult) {
+  Plan(std::vector<ItemSpec>(400, {1}));
+  Start();
+  // Two processes of one worker in turn: the second takes the name of the first before its death is
+  // told.
+  auto first = Worker(
+      {.id = "w0", .pid = 1, .work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
+         if (lease.work.item > 50) return std::nullopt;
+         return Do(lease);
+       }});
+  Await([&] { return first->done() >= 50; });
+  first->Vanish();
+  const auto second = Worker({.id = "w0", .pid = 2});
+  coordinator_->WorkerDied("w0", "signal 9");
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(r.tiles_inferred, 400);
+  EXPECT_EQ(r.workers.size(), 2u);
+  CheckSums(r);
+}
+
+TEST_F(CoordinatorFaults, AWorkerWithoutProgressIsKilledAndItsUnitsGoToAnother) {
+  Plan({{1}, {1}});
+  options_.hung_s = 0.5;
+  std::vector<std::string> killed;
+  options_.kill_worker = [&](const std::string& worker) {
+    killed.push_back(worker);
+    coordinator_->WorkerDied(worker, "signal 9");  // as its supervisor would tell
+  };
+  Start();
+  std::atomic<int> taken{0};
+  const auto hung = Worker({.id = "w0",
+                            .pid = 1,
+                            .tiles_ahead = 1,
+                            .progresses = false,
+                            .work = [&](const FakeWorker::Lease&) {
+                              ++taken;
+                              return std::optional<Outcome>();
+                            }});
+  Await([&] { return taken == 1; });
+  const auto idle = Worker({.id = "w1", .pid = 2, .progresses = false});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(killed, (std::vector<std::string>{"w0"})) << "an idle worker is not hung";
+  EXPECT_EQ(r.tiles_inferred, 2);
+}
+
+TEST_F(CoordinatorFaults, AWorkerOfAnotherRunOrWithAWrongTokenIsNotWelcome) {
+  Plan({{1}});
+  Start();
+  FakeWorker stranger(coordinator_->port(), NewToken(), ledger_->epoch(),
+                      {.id = "w7", .give_up_s = 0.3});
+  FakeWorker old(coordinator_->port(), options_.token, ledger_->epoch() + 5,
+                 {.id = "w8", .give_up_s = 0.3});
+  Await([&] { return stranger.ended() && old.ended(); });
+  const auto worker = Worker();
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(r.workers.size(), 1u);
+}
+
+TEST_F(CoordinatorFaults, ADeadLedgerEndsTheRunWithALostLock) {
+  Plan(std::vector<ItemSpec>(50, {1}));
+  Start();
+  const Ledger thief(folder_.path());
+  const auto worker = Worker();
+  std::string why;
+  try {
+    result_.get();
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  EXPECT_NE(why.find("lock lost"), std::string::npos) << why;
+  coordinator_.reset();
+}
+
+}  // namespace
+}  // namespace tilery

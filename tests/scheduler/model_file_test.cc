@@ -1,0 +1,85 @@
+#include "scheduler/model_file.h"
+
+#include <gtest/gtest.h>
+#include <zip.h>
+
+#include <map>
+
+#include "io/file.h"
+#include "tests/io/expect_error.h"
+#include "tests/io/temp_folder.h"
+#include "tests/scheduler/expect_words.h"
+
+namespace tilery {
+namespace {
+
+void MakeZip(const std::filesystem::path& path, const std::map<std::string, std::string>& entries) {
+  zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+  ASSERT_NE(archive, nullptr);
+  for (const auto& [name, text] : entries) {
+    zip_source_t* source = zip_source_buffer(archive, text.data(), text.size(), 0);
+    ASSERT_GE(zip_file_add(archive, name.c_str(), source, ZIP_FL_ENC_UTF_8), 0);
+  }
+  ASSERT_EQ(zip_close(archive), 0);
+}
+
+class ModelFileTest : public testing::Test {
+ protected:
+  ModelFile Read(const std::map<std::string, std::string>& entries) {
+    MakeZip(folder_ / "m.pt", entries);
+    return ReadModelFile(folder_ / "m.pt");
+  }
+  std::string Mistake(const std::map<std::string, std::string>& entries) {
+    return ErrorOf(Fault::kUsage, [&] { Read(entries); });
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ModelFileTest, ATorchScriptFileTellsItsContract) {
+  const ModelFile model =
+      Read({{"net/data.pkl", "x"},
+            {"net/code/__torch__.py", "y"},
+            {"net/extra/tilery.json", R"({"scale": 2, "channels": {"in": 3}})"}});
+  EXPECT_EQ(model.kind, "torchscript");
+  EXPECT_EQ(model.hash, HashFile(folder_ / "m.pt"));
+  EXPECT_EQ(model.contract.channels_in, 3);
+  EXPECT_EQ(model.contract.source.at("scale"), "file");
+}
+
+TEST_F(ModelFileTest, AFileWithoutAContractHasAnEmptyOne) {
+  const ModelFile model = Read({{"net/data.pkl", "x"}, {"net/code/__torch__.py", "y"}});
+  EXPECT_TRUE(model.contract.source.empty());
+}
+
+TEST_F(ModelFileTest, AWrongContractNamesFileKeyAndValue) {
+  const std::string message = Mistake({{"net/data.pkl", "x"},
+                                       {"net/code/__torch__.py", "y"},
+                                       {"net/extra/tilery.json", R"({"dims": 5})"}});
+  ExpectWords(message, {"m.pt", "tilery.json", "dims", "5", "2, 3"});
+}
+
+TEST_F(ModelFileTest, WhatIsNoModelIsRefusedByName) {
+  MakeFile(folder_ / "a.png", "no zip at all");
+  MakeFile(folder_ / "empty.pt", "");
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "gone.pt"); }),
+              {"gone.pt", "no such file"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "a.png"); }),
+              {"a.png", "no model"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "empty.pt"); }), {"empty.pt"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_.path()); }), {"must be a file"});
+  ExpectWords(Mistake({{"net/data.pkl", "x"}, {"net/version", "3"}}), {"state dict", "torch.jit"});
+  ExpectWords(Mistake({{"readme.txt", "x"}}), {"no TorchScript model"});
+  ExpectWords(Mistake({{"net/data/aotinductor/model/x.so", "x"}}), {"not supported yet"});
+  ExpectWords(Mistake({{"net/models/model.json", "x"}}), {"exported", "not supported yet"});
+}
+
+TEST_F(ModelFileTest, ACutFileIsRefused) {
+  Read({{"net/data.pkl", std::string(5000, 'x')}, {"net/code/a.py", "y"}});
+  std::filesystem::resize_file(folder_ / "m.pt", std::filesystem::file_size(folder_ / "m.pt") / 2);
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "m.pt"); }),
+              {"m.pt", "cut off"});
+}
+
+}  // namespace
+}  // namespace tilery

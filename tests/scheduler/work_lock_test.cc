@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "scheduler/ledger.h"
+#include "tests/io/expect_error.h"
+#include "tests/io/temp_folder.h"
+
+namespace tilery {
+namespace {
+
+TEST(WorkLock, ASecondHolderIsRefusedWithHostAndPidOfTheFirst) {
+  const TempFolder folder;
+  const WorkLock lock(folder / "deep/work");
+  EXPECT_TRUE(WorkLock::Held(folder / "deep/work"));
+  const std::string why = ErrorOf(Fault::kUsage, [&] { WorkLock second(folder / "deep/work"); });
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  EXPECT_NE(why.find("pid " + std::to_string(getpid())), std::string::npos) << why;
+  EXPECT_NE(why.find(host), std::string::npos) << why;
+}
+
+TEST(WorkLock, AFolderThatItMakesIsForItsOwnerAlone) {
+  const TempFolder folder;
+  const WorkLock lock(folder / "work");
+  struct stat info {};
+  ASSERT_EQ(stat((folder / "work").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST(WorkLock, EndsWithItsHolder) {
+  const TempFolder folder;
+  { const WorkLock lock(folder.path()); }
+  EXPECT_FALSE(WorkLock::Held(folder.path()));
+  EXPECT_FALSE(WorkLock::Held(folder / "none"));
+
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const WorkLock lock(folder.path());
+    (void)!write(fds[1], "x", 1);
+    pause();
+  }
+  char c;
+  ASSERT_EQ(read(fds[0], &c, 1), 1);
+  EXPECT_TRUE(WorkLock::Held(folder.path()));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(WorkLock::Held(folder.path()));
+  const WorkLock again(folder.path());
+  close(fds[0]), close(fds[1]);
+}
+
+TEST(WorkLock, LookingDoesNotDisturbAStart) {
+  const TempFolder folder;
+  { const WorkLock lock(folder.path()); }
+  std::atomic<bool> stop{false};
+  std::thread looker([&] {
+    while (!stop) WorkLock::Held(folder.path());
+  });
+  for (int i = 0; i < 2000; ++i) EXPECT_NO_THROW(WorkLock lock(folder.path()));
+  stop = true;
+  looker.join();
+}
+
+TEST(WorkLock, AFolderThatCannotBeMadeIsNamed) {
+  const std::string why = ErrorOf(Fault::kOutput, [] { WorkLock lock("/proc/none/work"); });
+  EXPECT_NE(why.find("/proc/none/work"), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace tilery

@@ -1,0 +1,80 @@
+"""The archive of tools/bundle holds what other machines lack, and runs from any folder."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNTIME = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libtorch", "libc10", "libcuda.so", "ld-linux")
+
+
+def bundle(archive):
+    subprocess.run([sys.executable, ROOT / "tools/bundle", "-o", archive], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bundle") / "tilery.tar.xz"
+    bundle(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def unpacked(archive, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("anywhere")
+    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)
+    return folder / "tilery"
+
+
+def libraries_used(program):
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return [line.split(" => ") for line in listed.splitlines() if " => " in line]
+
+
+def test_the_archive_is_smaller_than_60_mb(archive):
+    assert archive.stat().st_size < 60e6
+
+
+def test_the_same_build_gives_the_same_archive(archive, tmp_path):
+    bundle(tmp_path / "again.tar.xz")
+    assert (tmp_path / "again.tar.xz").read_bytes() == archive.read_bytes()
+
+
+def test_the_command_runs_from_another_folder_without_any_environment(unpacked):
+    done = subprocess.run([unpacked / "bin/tilery", "--help"], env={}, cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0 and "run" in done.stdout
+
+
+@pytest.mark.parametrize("program", ["tilery", "tilery-worker"])
+def test_each_library_comes_from_the_archive_or_from_the_runtime_or_from_torch(unpacked, program):
+    lib = (unpacked / "lib").resolve()
+    torch_folders = ("/torch/lib/", "/nvidia/")
+    strangers = [name.strip() for name, place in libraries_used(unpacked / "bin" / program)
+                 if (lib / name.strip()).exists() and not place.startswith(str(unpacked))
+                 and not any(folder in place for folder in torch_folders)]
+    assert strangers == []
+    missing = [name.strip() for name, place in libraries_used(unpacked / "bin" / program) if "not found" in place]
+    assert missing == []
+
+
+def test_the_archive_brings_no_runtime_and_a_licence_for_each_library(unpacked):
+    names = sorted(path.name for path in (unpacked / "lib").iterdir())
+    assert names
+    assert not [name for name in names if name.startswith(RUNTIME)]
+    listed = (unpacked / "licences/LIST.txt").read_text()
+    for name in names:
+        assert f"lib/{name}: " in listed
+    for line in listed.splitlines():
+        package = line.split(": ")[1]
+        assert package == "not from a package" or (unpacked / "licences" / package).stat().st_size > 0
+
+
+def test_the_worker_of_the_archive_starts_with_the_torch_that_tilery_torch_names(unpacked):
+    torch = os.environ["TILERY_TORCH_LIB"]
+    used = dict((name.strip(), place) for name, place in [
+        line.split(" => ") for line in subprocess.run(
+            ["ldd", unpacked / "bin/tilery-worker"], env={**os.environ, "LD_LIBRARY_PATH": torch},
+            capture_output=True, text=True, check=True).stdout.splitlines() if " => " in line])
+    assert used["libtorch_cpu.so"].startswith(torch)

@@ -1,0 +1,175 @@
+// Outcomes, bands, buffers and fault rules: the parts without threads or files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "io/error.h"
+#include "worker/bands.h"
+#include "worker/fault_points.h"
+#include "worker/host_buffers.h"
+#include "worker/outcome.h"
+#include "worker/publish.h"
+
+namespace tilery {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename E>
+std::optional<Outcome> OutcomeOfThrown(const E& error) {
+  return OutcomeOf(std::make_exception_ptr(error), "encode");
+}
+
+TEST(OutcomeOf, FailsTheItemWithStageAndMessageForFaultsOfInputOutputAndModel) {
+  for (const Fault fault : {Fault::kInput, Fault::kOutput, Fault::kModel}) {
+    const auto outcome = OutcomeOfThrown(Error(fault, "/data/a.png: too short"));
+    const Failed& failed = std::get<Failed>(outcome.value());
+    EXPECT_EQ(failed.fault, fault);
+    EXPECT_EQ(failed.stage, "encode");
+    EXPECT_EQ(failed.reason, "/data/a.png: too short");
+  }
+}
+
+TEST(OutcomeOf, RetriesWhatMayGoAway) {
+  const auto stale = OutcomeOfThrown(Error(Fault::kTransient, "stale handle"));
+  EXPECT_EQ(std::get<Retry>(stale.value()).reason, "stale handle");
+  const auto memory = OutcomeOfThrown(std::bad_alloc());
+  EXPECT_THAT(std::get<Retry>(memory.value()).reason, HasSubstr("out of memory"));
+}
+
+TEST(OutcomeOf, NamesTheUnitThatMakesALostBrick) {
+  const auto outcome = OutcomeOfThrown(LostFile("0123", 42, "brick x: checksum"));
+  const LostBrick& lost = std::get<LostBrick>(outcome.value());
+  EXPECT_EQ(lost.brick_key, "0123");
+  EXPECT_EQ(lost.unit, 42);
+  EXPECT_EQ(lost.reason, "brick x: checksum");
+}
+
+TEST(OutcomeOf, ReportsNothingForAnAbandonedUnit) {
+  EXPECT_FALSE(OutcomeOfThrown(Abandoned()).has_value());
+}
+
+TEST(OutcomeOf, FailsTheItemForFaultsOfOursAndNeverRetriesThem) {
+  const auto ours = OutcomeOfThrown(Error(Fault::kInternal, "bands out of order"));
+  EXPECT_EQ(std::get<Failed>(ours.value()).fault, Fault::kInternal);
+  const auto foreign = OutcomeOfThrown(std::out_of_range("map::at"));
+  EXPECT_THAT(std::get<Failed>(foreign.value()).reason, HasSubstr("map::at"));
+  const auto unknown = OutcomeOf(std::make_exception_ptr(7), "read");
+  EXPECT_EQ(std::get<Failed>(unknown.value()).fault, Fault::kInternal);
+}
+
+// Every band is full-width, follows the one before, and all together are the shape.
+void ExpectBands(const Index& shape, const std::vector<Box>& bands) {
+  int64_t row = 0;  // of all planes one after the other
+  for (const Box& band : bands) {
+    EXPECT_EQ(band.begin[2], 0);
+    EXPECT_EQ(band.end[2], shape[2]);
+    EXPECT_EQ(band.begin[0] * shape[1] + band.begin[1], row);
+    if (band.extent(0) > 1) {
+      EXPECT_EQ(band.extent(1), shape[1]);
+    }
+    row += band.extent(0) * band.extent(1);
+  }
+  EXPECT_EQ(row, shape[0] * shape[1]);
+}
+
+TEST(CutBands, CoversTheShapeInOrderWithinTheLimit) {
+  for (const Index& shape : {Index{1, 1, 1}, Index{1, 1000, 33}, Index{7, 10, 10}, Index{9, 100, 50}}) {
+    for (const int64_t limit : {1, 100, 999, 5000, 1 << 20}) {
+      const std::vector<Box> bands = CutBands(shape, 3, limit);
+      ExpectBands(shape, bands);
+      for (const Box& band : bands) {
+        if (band.extent(0) * band.extent(1) > 1) {
+          EXPECT_LE(band.voxels() * 3, limit);
+        }
+        EXPECT_LE(band.voxels(), bands.front().voxels());
+      }
+    }
+  }
+}
+
+TEST(CutBands, KeepsToTheGranularityOfRows) {
+  const std::vector<Box> bands = CutBands({1, 100, 10}, 1, 350, 16);
+  ExpectBands({1, 100, 10}, bands);
+  for (const Box& band : bands) EXPECT_EQ(band.begin[1] % 16, 0);
+  EXPECT_EQ(bands.front().extent(1), 32);
+  EXPECT_EQ(CutBands({1, 100, 10}, 1, 5, 16).front().extent(1), 16);  // at least one strip
+}
+
+TEST(HostBuffers, GiveTheSameMemoryAgainForTheSameSize) {
+  HostBuffers buffers(1 << 20);
+  const std::byte* const first = buffers.Take(100'000).get();
+  EXPECT_EQ(buffers.free_bytes(), HostBuffers::Rounded(100'000));
+  EXPECT_EQ(buffers.Take(99'000).get(), first);
+}
+
+TEST(HostBuffers, CountAllocationsOnlyAfterTheWarmUp) {
+  HostBuffers buffers(1 << 20);
+  buffers.Take(50'000);
+  EXPECT_EQ(buffers.steady_allocations(), 0);
+  buffers.MarkWarm();
+  buffers.Take(50'000);
+  EXPECT_EQ(buffers.steady_allocations(), 0);
+  const auto held = buffers.Take(50'000);
+  buffers.Take(50'000);
+  EXPECT_EQ(buffers.steady_allocations(), 1);
+}
+
+TEST(HostBuffers, KeepNoMoreThanTheirLimit) {
+  HostBuffers buffers(100'000);
+  {
+    const auto a = buffers.Take(40'000), b = buffers.Take(40'000), c = buffers.Take(40'000);
+  }
+  EXPECT_LE(buffers.free_bytes(), 100'000u);
+  EXPECT_GT(buffers.free_bytes(), 0u);
+  buffers.Take(200'000);
+  EXPECT_LE(buffers.free_bytes(), 100'000u);
+}
+
+TEST(HostBuffers, RoundUpByAQuarterAtMost) {
+  for (size_t bytes = 1; bytes < 3'000'000; bytes += 977) {
+    EXPECT_GE(HostBuffers::Rounded(bytes), bytes);
+    if (bytes > 4096) {
+      EXPECT_LE(HostBuffers::Rounded(bytes), bytes + bytes / 4 + 1);
+    }
+  }
+}
+
+TEST(HostBuffers, MayBeOutlivedByABuffer) {
+  std::shared_ptr<std::byte> buffer;
+  {
+    HostBuffers buffers(1 << 20);
+    buffer = buffers.Take(10'000);
+  }
+  buffer.get()[9'999] = std::byte{1};
+  EXPECT_EQ(buffer.get()[9'999], std::byte{1});
+}
+
+TEST(FaultRules, AreReadFromText) {
+  const auto rules = ParseFaultRules("kill@publish:3,delay@read:50ms");
+  ASSERT_EQ(rules.size(), 2u);
+  EXPECT_EQ(rules[0].action, FaultRule::Action::kKill);
+  EXPECT_EQ(rules[0].place, FaultPlace::kPublish);
+  EXPECT_EQ(rules[0].argument, 3);
+  EXPECT_EQ(rules[1].action, FaultRule::Action::kDelay);
+  EXPECT_EQ(rules[1].argument, 50);
+}
+
+TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
+  for (const char* text : {"kill", "kill@publish", "burn@read:1", "kill@moon:1", "kill@read:0", "kill@read:x"}) {
+    try {
+      ParseFaultRules(text);
+      ADD_FAILURE() << text << " was taken";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.fault(), Fault::kUsage);
+      EXPECT_THAT(e.what(), HasSubstr(text));
+    }
+  }
+}
+
+TEST(AttemptName, DiffersBetweenUnitsRunsAndAttempts) {
+  EXPECT_EQ(AttemptName(12, 3, 1), "12.3.1");
+  EXPECT_NE(AttemptName(12, 3, 1), AttemptName(1, 23, 1));
+}
+
+}  // namespace
+}  // namespace tilery

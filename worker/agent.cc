@@ -1,0 +1,375 @@
+#include "worker/agent.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "io/error.h"
+#include "io/file.h"
+#include "worker/fault_points.h"
+#include "worker/unit_runner.h"
+
+namespace tilery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kBeat = std::chrono::milliseconds(50);
+constexpr auto kProfileEvery = std::chrono::seconds(2);
+constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
+constexpr size_t kTraceRows = 5000;  // newest events in one message
+constexpr int64_t kOthersAhead = 2;  // stage and assemble units
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
+class Agent {
+ public:
+  Agent(const WorkerStart& start, const AgentOptions& options) : start_(start), options_(options) {}
+
+  AgentEnd Run() {
+    ControlClient client(start_.endpoint,
+                         {{"token", start_.token},
+                          {"worker", start_.worker},
+                          {"host", HostName()},
+                          {"pid", getpid()},
+                          {"device", start_.device},
+                          {"epoch", start_.epoch}},
+                         options_.give_up_s,
+                         {[this](const Json& message) { Receive(message); },
+                          [this](const std::string& why) { Set(&Agent::lost_, why); }});
+    client_ = &client;
+    const AgentEnd end = Serve();
+    StopHeart();
+    return end;  // the client's end sends what is queued
+  }
+
+ private:
+  // ---- The main thread ----
+
+  AgentEnd Serve() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return welcome_ || lost_ || ended_; });
+    if (lost_) return Lost(*lost_);
+    if (!welcome_) return AgentEnd::kDone;
+    const Json welcome = *welcome_;
+    lock.unlock();
+
+    heart_ = std::thread([this] { Beat(); });
+    try {
+      Start(welcome);
+    } catch (const std::exception& e) {
+      return Failed(e.what());
+    }
+    if (options_.ready) options_.ready();
+    phase_ = "run";
+    UpdateWant();
+
+    lock.lock();
+    changed_.wait(lock, [this] { return draining_ || ended_ || lost_; });
+    const bool drain = draining_ && !ended_ && !lost_;
+    lock.unlock();
+    const double time = (drain ? options_.drain_s : 0) + kStopLimit;
+    doomed_at_us_ = ControlClient::NowUs() + static_cast<int64_t>(time * 1e6);
+    if (drain) {
+      phase_ = "drain";
+      runner_->Drain();
+      lock.lock();
+      changed_.wait_for(lock, std::chrono::duration<double>(options_.drain_s),
+                        [this] { return ended_ || lost_ || runner_->held().empty(); });
+      lock.unlock();
+    }
+    runner_->Stop();
+    lock.lock();
+    if (lost_) return Lost(*lost_);
+    lock.unlock();
+    SendProfile();
+    client_->Send({{"type", "bye"}});
+    return AgentEnd::kDone;
+  }
+
+  void Start(const Json& welcome) {
+    auto context = std::make_shared<const WorkerContext>(ContextFromJson(welcome.at("context")));
+    std::unique_ptr<Engine> engine = options_.engine(*context, start_, profile_);
+    RunnerOptions options;
+    options.context = context;
+    options.epoch = welcome.at("epoch").get<int64_t>();
+    options.encode_threads = std::max(1, context->lanes);
+    const double young = lease_s_ - margin_s_;
+    options.lease_is_young = [this, young] { return client_->LeaseYoungerThan(young); };
+    tiles_ahead_ = 3 * context->batch * context->lanes;
+    tiles_step_ = context->batch * context->lanes;
+    auto runner = std::make_unique<UnitRunner>(
+        std::move(options), std::move(engine), profile_,
+        [this](const Lease& lease, const Outcome& outcome) { Report(lease, outcome); });
+    const std::lock_guard lock(mutex_);
+    runner_ = std::move(runner);
+  }
+
+  AgentEnd Lost(const std::string& why) const {
+    std::fprintf(stderr, "tilery-worker %s: the scheduler is gone: %s\n", start_.worker.c_str(),
+                 why.c_str());
+    return AgentEnd::kLost;
+  }
+
+  AgentEnd Failed(const std::string& why) {
+    std::fprintf(stderr, "tilery-worker %s: %s\n", start_.worker.c_str(), why.c_str());
+    client_->Send({{"type", "bye"}, {"reason", why}});
+    return AgentEnd::kFailed;
+  }
+
+  template <typename T, typename V>
+  void Set(T Agent::*member, V value) {
+    {
+      const std::lock_guard lock(mutex_);
+      this->*member = std::move(value);
+    }
+    changed_.notify_all();
+  }
+
+  // ---- The client's thread ----
+
+  void Receive(const Json& message) {
+    const std::string type = message.at("type").get<std::string>();
+    if (type == "welcome") {
+      lease_s_ = message.at("lease_s").get<double>();
+      margin_s_ = message.at("margin_s").get<double>();
+      Set(&Agent::welcome_, message);
+    } else if (type == "leases") {
+      Take(message);
+    } else if (type == "drop") {
+      if (UnitRunner* runner = Runner()) {
+        runner->Drop(message.at("leases").get<std::vector<int64_t>>());
+        UpdateWant();
+      }
+    } else if (type == "drain") {
+      Set(&Agent::draining_, true);
+    } else if (type == "end") {
+      Set(&Agent::ended_, true);
+    }
+  }
+
+  void Take(const Json& message) {
+    UnitRunner* const runner = Runner();
+    if (runner == nullptr) throw Error(Fault::kInternal, "leases came before they were wanted");
+    for (const Json& lease : message.at("leases")) {
+      runner->Submit({lease.at("lease").get<int64_t>(), lease.at("unit").get<int64_t>(),
+                      lease.at("attempt").get<int64_t>(), UnitWorkFromJson(lease.at("work"))});
+    }
+    {
+      const std::lock_guard lock(want_mutex_);
+      want_open_until_ = {};
+      if (!message.at("leases").empty()) last_tiles_ = last_units_ = -1;
+    }
+    UpdateWant();
+  }
+
+  UnitRunner* Runner() {
+    const std::lock_guard lock(mutex_);
+    return runner_.get();
+  }
+
+  // ---- Any thread ----
+
+  void Report(const Lease& lease, const Outcome& outcome) {
+    FaultPoint(FaultPlace::kReport);
+    client_->Send({{"type", "outcome"},
+                   {"lease", lease.lease},
+                   {"unit", lease.unit},
+                   {"attempt", lease.attempt},
+                   {"outcome", ToJson(outcome)}});
+    UpdateWant();
+    changed_.notify_all();  // a drain may wait for the last one
+  }
+
+  // Says what may be sent, unless an answer is on its way or it would be too little to matter.
+  void UpdateWant() {
+    UnitRunner* const runner = Runner();
+    if (runner == nullptr) return;
+    const UnitRunner::Held held = runner->held();
+    {
+      const std::lock_guard lock(want_mutex_);
+      const bool open = Clock::now() < want_open_until_;
+      if (!open && !Draining()) {
+        const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsAhead * held.largest);
+        const int64_t tiles = std::max<int64_t>(ahead - held.tiles, 0);
+        const int64_t units = std::max<int64_t>(kOthersAhead - held.other_units, 0);
+        const bool matters = tiles >= tiles_step_ || units != last_units_ || held.empty();
+        if (matters && (tiles != last_tiles_ || units != last_units_)) {
+          client_->Send({{"type", "want"}, {"tiles", tiles}, {"units", units}});
+          last_tiles_ = tiles;
+          last_units_ = units;
+          if (tiles > 0) want_open_until_ = Clock::now() + kAnswerTime;
+        }
+      }
+    }
+    TellRunner(*runner);
+  }
+
+  void TellRunner(UnitRunner& runner) {
+    const std::lock_guard order(tell_mutex_);
+    bool open = false;
+    {
+      const std::lock_guard lock(want_mutex_);
+      open = Clock::now() < want_open_until_;
+    }
+    runner.ExpectMore(open);
+  }
+
+  bool Draining() {
+    const std::lock_guard lock(mutex_);
+    return draining_ || ended_ || lost_;
+  }
+
+  // ---- The heartbeat's thread ----
+
+  void Beat() {
+    const auto renew_every = std::chrono::duration<double>(std::min(lease_s_ / 4, 1.0));
+    Clock::time_point next_renewal{}, next_profile = Clock::now() + kProfileEvery;
+    std::unique_lock lock(heart_mutex_);
+    while (!heart_stops_) {
+      lock.unlock();
+      const int64_t memory = PrivateMemory();
+      peak_memory_ = std::max(peak_memory_.load(), memory);
+      const Clock::time_point now = Clock::now();
+      UnitRunner* const runner = Runner();
+      if (now >= next_renewal) {
+        client_->Send({{"type", "renew"},
+                       {"sent_us", ControlClient::NowUs()},
+                       {"phase", phase_.load()},
+                       {"batches", runner == nullptr ? 0 : runner->progress()},
+                       {"busy_s", profile_.busy_s()},
+                       {"private_bytes", memory}});
+        next_renewal = now + std::chrono::duration_cast<Clock::duration>(renew_every);
+      }
+      if (now >= next_profile) {
+        SendProfile();
+        next_profile = now + kProfileEvery;
+      }
+      if (runner != nullptr) UpdateWant();
+      if (doomed_at_us_ != 0 && ControlClient::NowUs() > doomed_at_us_) {
+        std::fprintf(stderr, "tilery-worker %s: a batch takes longer than the time to end\n",
+                     start_.worker.c_str());
+        _exit(static_cast<int>(AgentEnd::kLost));
+      }
+      lock.lock();
+      heart_wakes_.wait_for(lock, kBeat, [this] { return heart_stops_; });
+    }
+  }
+
+  void StopHeart() {
+    if (!heart_.joinable()) return;
+    {
+      const std::lock_guard lock(heart_mutex_);
+      heart_stops_ = true;
+    }
+    heart_wakes_.notify_all();
+    heart_.join();
+  }
+
+  // Totals so far, and the newest trace events since the last time, on the clock of ControlClient::NowUs().
+  void SendProfile() {
+    const std::lock_guard order(profile_mutex_);
+    const int64_t now_us = ControlClient::NowUs();
+    const auto began_us = now_us - static_cast<int64_t>(profile_.alive_s() * 1e6);
+    Json stages = Json::object();
+    const auto totals = profile_.totals();
+    for (int i = 0; i < kStages; ++i) {
+      stages[StageName(static_cast<Stage>(i))] = {
+          {"s", totals[i].s}, {"calls", totals[i].calls}, {"bytes", totals[i].bytes}};
+    }
+    Json trace = Json::array();
+    const std::vector<TraceEvent> events = profile_.TakeTrace();
+    for (size_t i = events.size() - std::min(events.size(), kTraceRows); i < events.size(); ++i) {
+      const TraceEvent& event = events[i];
+      trace.push_back(
+          {event.name, began_us + event.begin_us, event.duration_us, event.thread, event.unit});
+    }
+    peak_memory_ = std::max(peak_memory_.load(), PrivateMemory());
+    UnitRunner* const runner = Runner();
+    client_->Send({{"type", "profile"},
+                   {"stages", std::move(stages)},
+                   {"busy_s", profile_.busy_s()},
+                   {"alive_s", profile_.alive_s()},
+                   {"peak_host_bytes", peak_memory_.load()},
+                   {"peak_device_bytes", 0},
+                   {"steady_allocations", runner == nullptr ? 0 : runner->steady_allocations()},
+                   {"clock_us", now_us},
+                   {"trace", std::move(trace)}});
+  }
+
+  const WorkerStart& start_;
+  const AgentOptions& options_;
+  Profile profile_;
+  ControlClient* client_ = nullptr;
+  std::atomic<double> lease_s_{15}, margin_s_{3};
+  std::atomic<const char*> phase_{"load"};
+  std::atomic<int64_t> peak_memory_{0};
+  std::atomic<int64_t> doomed_at_us_{0};  // 0: not
+  int64_t tiles_ahead_ = 1, tiles_step_ = 1;
+
+  std::mutex mutex_;  // guards the five below
+  std::condition_variable changed_;
+  std::optional<Json> welcome_;
+  std::optional<std::string> lost_;
+  bool draining_ = false, ended_ = false;
+  std::unique_ptr<UnitRunner> runner_;
+
+  std::mutex want_mutex_;  // guards the three below
+  int64_t last_tiles_ = -1, last_units_ = -1;  // as sent and not used up
+  Clock::time_point want_open_until_{};        // an answer is expected until then
+
+  std::mutex tell_mutex_;     // the runner is told in the order in which it became true
+  std::mutex profile_mutex_;  // profiles are sent in the order of their totals
+
+  std::mutex heart_mutex_;
+  std::condition_variable heart_wakes_;
+  bool heart_stops_ = false;
+  std::thread heart_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerStart& start,
+                                     Profile& profile) {
+  const Numerics here = DescribeDevice(start.device);
+  if (here.device_kind != context.device_kind || here.torch != context.torch) {
+    throw Error(Fault::kModel,
+                "this device is '" + here.device_kind + "' with Torch " + here.torch +
+                    ", the job's numerics record was made for '" + context.device_kind +
+                    "' with Torch " + context.torch +
+                    ": use one kind of device, or another work folder");
+  }
+  const std::string hash = HashFile(context.model);
+  if (hash != context.model_hash) {
+    throw Error(Fault::kModel, Printable(context.model) +
+                                   " changed since the job was planned: run again to plan anew");
+  }
+  EngineOptions options;
+  options.model = context.model;
+  options.device = start.device;
+  options.lanes = context.lanes;
+  options.dims = context.dims;
+  options.channels_in = context.model_in;
+  options.channels_out = context.model_out;
+  options.tile = context.tile;
+  options.scale = context.scale;
+  options.numerics = here;
+  options.numerics.batch = context.batch;
+  options.numerics.precision = context.precision;
+  return Engine::Create(options, profile);
+}
+
+AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options) {
+  return Agent(start, options).Run();
+}
+
+}  // namespace tilery

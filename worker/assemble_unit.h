@@ -1,0 +1,16 @@
+// Puts the bricks of an item together into its published output.
+#pragma once
+
+#include "worker/unit_env.h"
+
+namespace tilery {
+
+// Streams by bands: while one is encoded, the next is read. Interiors are copied; seam cells are summed
+// over their units in plan order, in f32, beginning with the first unit's values, and finalized. Memory:
+// two bands of kAssembleBand (or of the writer's smallest, where that is more) and two blocks of sums.
+// Throws as worker/outcome.h says; a missing or damaged brick is LostFile.
+Done RunAssemble(const UnitEnv& env, UnitTask& task);
+
+inline constexpr int64_t kAssembleBand = 24 << 20;
+
+}  // namespace tilery

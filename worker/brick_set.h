@@ -1,0 +1,44 @@
+// The bricks of one item, opened when they are needed.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/brick.h"
+#include "worker/unit_env.h"
+
+namespace tilery {
+
+// Not thread-safe. At most kOpenBricks files are open at a time. Whatever is wrong with a brick
+// is LostFile with the key and the number of the unit that makes it.
+class BrickSet {
+ public:
+  static constexpr size_t kOpenBricks = 128;
+
+  // Reads the list of bricks from `task`'s work, or from the file that it names.
+  BrickSet(const UnitEnv& env, const UnitTask& task);
+
+  // `region` lies inside the unit's interior; `out` has the output's type and channels.
+  void ReadInterior(int64_t block, const Box& region, const View& out);
+  // `region` lies inside one seam cell of the unit; `out`: f32, the accumulators.
+  void ReadSeam(int64_t block, const Box& region, const View& out);
+
+ private:
+  struct Open {
+    std::unique_ptr<BrickReader> reader;
+    std::list<int64_t>::iterator place;  // in used_
+  };
+  BrickReader& Fetch(int64_t block);
+  void ReadArray(int64_t block, bool interior, const Box& region, const View& out);
+
+  std::string scratch_;
+  std::vector<Brick> bricks_;  // [block]
+  int64_t first_unit_ = 0;     // of block 0
+  std::map<int64_t, Open> open_;
+  std::list<int64_t> used_;    // the latest in front
+};
+
+}  // namespace tilery

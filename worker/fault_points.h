@@ -1,0 +1,38 @@
+// Faults on request, for tests that kill and disturb a worker at a chosen moment. Inert unless the
+// environment variable TILERY_TEST_FAULT is set when the process starts:
+//
+//   TILERY_TEST_FAULT = rule[,rule...]      rule = action@place:argument
+//
+//   kill@publish:3     SIGKILL to itself at the 3rd pass of this place
+//   throw@read:2       Error(kTransient) at the 2nd pass
+//   fail@write:1       Error(kOutput) at the 1st pass
+//   delay@read:50ms    sleeps 50 ms at every pass
+//
+// Places: read (an infer unit's input), stage (each band of a stage unit), submit (before the engine),
+// write (before a unit's result is written), assemble (each band), rename (right before a file gets its
+// final name), publish (right after), report (before an outcome is sent). Passes are counted per place
+// and process.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tilery {
+
+enum class FaultPlace { kRead, kStage, kSubmit, kWrite, kAssemble, kRename, kPublish, kReport };
+inline constexpr int kFaultPlaces = 8;
+
+struct FaultRule {
+  enum class Action { kKill, kThrow, kFail, kDelay };
+  Action action = Action::kKill;
+  FaultPlace place = FaultPlace::kRead;
+  int64_t argument = 1;  // pass, from 1; of delays: milliseconds
+};
+
+// Error(kUsage) naming the rule and what is allowed.
+std::vector<FaultRule> ParseFaultRules(const std::string& text);
+
+// Thread-safe.
+void FaultPoint(FaultPlace place);
+
+}  // namespace tilery

@@ -1,0 +1,92 @@
+#include "worker/host_buffers.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace tilery {
+namespace {
+
+constexpr std::align_val_t kAlign{64};
+
+}  // namespace
+
+struct HostBuffers::State {
+  struct Idle {
+    std::byte* data;
+    size_t bytes;
+  };
+  const size_t max_free;
+  std::mutex mutex;
+  std::vector<Idle> idle;  // in the order of their return
+  size_t free_bytes = 0;
+  int64_t misses = 0;
+  bool warm = false;
+
+  explicit State(size_t limit) : max_free(limit) { idle.reserve(64); }
+  ~State() {
+    for (const Idle& buffer : idle) ::operator delete(buffer.data, kAlign);
+  }
+
+  void Return(std::byte* data, size_t bytes) noexcept {
+    const std::lock_guard lock(mutex);
+    if (bytes > max_free || idle.size() == idle.capacity()) {
+      ::operator delete(data, kAlign);
+      return;
+    }
+    size_t drop = 0;
+    while (free_bytes + bytes > max_free) {
+      free_bytes -= idle[drop].bytes;
+      ::operator delete(idle[drop++].data, kAlign);
+    }
+    idle.erase(idle.begin(), idle.begin() + static_cast<ptrdiff_t>(drop));
+    idle.push_back({data, bytes});
+    free_bytes += bytes;
+  }
+};
+
+HostBuffers::HostBuffers(size_t max_free) : state_(std::make_shared<State>(max_free)) {}
+
+size_t HostBuffers::Rounded(size_t bytes) {
+  constexpr size_t kSmallest = 4096;
+  if (bytes <= kSmallest) return kSmallest;
+  const size_t step = std::bit_floor(bytes - 1) / 4;  // quarters of the power of two below
+  return (bytes + step - 1) / step * step;
+}
+
+std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
+  const size_t size = Rounded(bytes);
+  std::byte* data = nullptr;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto last = std::find_if(state_->idle.rbegin(), state_->idle.rend(),
+                                   [size](const State::Idle& buffer) { return buffer.bytes == size; });
+    if (last != state_->idle.rend()) {  // the warmest in the caches
+      data = last->data;
+      state_->idle.erase(std::next(last).base());
+      state_->free_bytes -= size;
+    } else if (state_->warm) {
+      ++state_->misses;
+    }
+  }
+  if (data == nullptr) data = static_cast<std::byte*>(::operator new(size, kAlign));
+  return {data, [state = state_, size](std::byte* p) { state->Return(p, size); }};
+}
+
+int64_t HostBuffers::steady_allocations() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->misses;
+}
+
+void HostBuffers::MarkWarm() {
+  const std::lock_guard lock(state_->mutex);
+  state_->warm = true;
+  state_->misses = 0;
+}
+
+size_t HostBuffers::free_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->free_bytes;
+}
+
+}  // namespace tilery

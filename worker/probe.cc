@@ -1,0 +1,54 @@
+#include "worker/probe.h"
+
+#include "cluster/message.h"
+#include "io/error.h"
+#include "pipeline/engine.h"
+
+namespace tilery {
+
+std::string AnswerProbe(const std::string& request) {
+  std::string model, device;
+  int dims = 2;
+  int32_t channels_in = 0;
+  Index tile{1, 1, 1};
+  try {
+    const Json json = Json::parse(request);
+    model = json.value("model", std::string());
+    dims = json.value("dims", 2);
+    channels_in = json.value("channels_in", 0);
+    tile = json.value("tile", tile);
+    device = json.value("device", std::string("cpu"));
+  } catch (const Json::exception& e) {
+    throw Error(Fault::kUsage, std::string("--probe: the request on standard input is no JSON "
+                                           "object as expected: ") + e.what());
+  }
+
+  ModelProbe probe;
+  if (!model.empty()) {
+    try {
+      probe = ProbeModel(model, dims, channels_in, tile);
+    } catch (const std::exception& e) {
+      probe.error = e.what();
+    }
+  }
+  const Numerics numerics = DescribeDevice(device);
+  Json scale = Json::array();
+  for (const Rational& r : probe.scale) {
+    scale.push_back(r.num);
+    scale.push_back(r.den);
+  }
+  return Json{{"runs", probe.runs},
+              {"error", Printable(probe.error, 4000)},
+              {"channels_in", probe.channels_in},
+              {"channels_out", probe.channels_out},
+              {"scale", std::move(scale)},
+              {"numerics",
+               {{"batch", numerics.batch},
+                {"precision", numerics.precision},
+                {"layout", numerics.layout},
+                {"device_kind", numerics.device_kind},
+                {"torch", numerics.torch}}}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tilery

@@ -1,0 +1,66 @@
+// What every kind of unit works with.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "pipeline/profile.h"
+#include "scheduler/wire.h"
+#include "worker/host_buffers.h"
+#include "worker/outcome.h"
+
+namespace tilery {
+
+// A unit this worker holds.
+struct Lease {
+  int64_t lease = 0, unit = 0, attempt = 0;
+  UnitWork work;
+};
+
+// Shared by all units of a worker. Outlives them.
+struct UnitEnv {
+  std::shared_ptr<const WorkerContext> context;
+  Profile* profile = nullptr;
+  HostBuffers* buffers = nullptr;
+  int64_t epoch = 0;
+  int encode_threads = 1;
+  std::function<bool()> lease_is_young;  // thread-safe: the right to rename
+  std::atomic<bool> stopping{false};     // the worker ends: abandon everything
+  mutable std::atomic<int64_t> bands{0};  // that stage and assemble units have finished: a sign of life
+
+  const ItemParams& params(const UnitWork& work) const;  // Error(kInternal) if out of range
+  std::shared_ptr<const Transfer> transfer(const UnitWork& work) const;
+};
+
+// One attempt. `stage` follows what is being done, for messages.
+struct UnitTask {
+  Lease lease;
+  std::string attempt;  // "<unit>.<epoch>.<attempt>": part of all temporary names
+  std::shared_ptr<const ItemGeometry> geometry;
+  int64_t tiles = 0;    // model runs
+  std::atomic<bool> dropped{false};
+  std::atomic<Stage> stage{Stage::kRead};
+
+  const UnitWork& work() const { return lease.work; }
+};
+
+// Throws Abandoned if nobody waits for the unit any more. Called often, between pieces of work.
+void CheckWanted(const UnitEnv& env, const UnitTask& task);
+
+// Times a piece of work and notes it as the task's stage.
+class StageScope {
+ public:
+  StageScope(const UnitEnv& env, UnitTask& task, Stage stage, int64_t bytes = 0)
+      : scope_(*env.profile, stage, task.lease.unit, bytes) {
+    task.stage = stage;
+  }
+  void AddBytes(int64_t bytes) { scope_.AddBytes(bytes); }
+
+ private:
+  Profile::Scope scope_;
+};
+
+}  // namespace tilery

@@ -1,0 +1,357 @@
+#include "worker/unit_runner.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "worker/assemble_unit.h"
+#include "worker/fault_points.h"
+#include "worker/geometry_cache.h"
+#include "worker/infer_unit.h"
+#include "worker/publish.h"
+#include "worker/stage_unit.h"
+
+namespace tilery {
+namespace {
+
+using TaskPtr = std::shared_ptr<UnitTask>;
+
+constexpr size_t kIdleBuffers = 256 << 20;
+constexpr int kPoliteness = 5;       // of reader and writer threads towards the model's
+constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
+
+// Readers and writers share the cores with the lanes: where all are busy, the model goes first.
+void BePolite() {
+  thread_local const bool done = [] {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kPoliteness);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+class Pool {
+ public:
+  explicit Pool(int threads) : pool_(static_cast<size_t>(threads)) {}
+  template <typename Work>
+  void Post(Work work) {
+    boost::asio::post(pool_, [work = std::move(work)]() mutable {
+      BePolite();
+      work();
+    });
+  }
+  void Join() { pool_.join(); }
+
+ private:
+  boost::asio::thread_pool pool_;
+};
+
+}  // namespace
+
+struct UnitRunner::Impl {
+  UnitEnv env;
+  Profile& profile;
+  HostBuffers buffers{kIdleBuffers};
+  std::function<void(const Lease&, const Outcome&)> finished;
+  std::unique_ptr<Engine> engine;
+  Pool readers, writers;
+  int64_t tiles_ahead = 0;
+
+  mutable std::mutex mutex;  // guards all below; never held while the engine or `finished` is called
+  std::unordered_map<int64_t, TaskPtr> tasks;  // by lease
+  std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble;
+  int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
+  int64_t reading = 0;                       // of these: not yet in the engine
+  bool staging = false, assembling = false;
+  bool expecting = false, draining = false, stopped = false;
+  int64_t largest = 0, finished_units = 0;
+  GeometryCache geometries;
+
+  std::mutex more_mutex;  // keeps what the engine is told in the order in which it became true
+
+  Impl(RunnerOptions options, std::unique_ptr<Engine> the_engine, Profile& the_profile,
+       std::function<void(const Lease&, const Outcome&)> on_finished)
+      : profile(the_profile),
+        finished(std::move(on_finished)),
+        engine(std::move(the_engine)),
+        readers(options.readers),
+        writers(options.writers) {
+    env.context = std::move(options.context);
+    env.profile = &profile;
+    env.buffers = &buffers;
+    env.epoch = options.epoch;
+    env.encode_threads = options.encode_threads;
+    env.lease_is_young = std::move(options.lease_is_young);
+    tiles_ahead = 3 * env.context->batch * env.context->lanes;
+  }
+
+  // ---- Beginning units ----
+
+  void Submit(Lease lease) {
+    auto task = std::make_shared<UnitTask>();
+    task->lease = std::move(lease);
+    task->attempt = AttemptName(task->lease.unit, env.epoch, task->lease.attempt);
+    try {
+      Prepare(*task);
+    } catch (...) {
+      {
+        const std::lock_guard lock(mutex);
+        tasks[task->lease.lease] = task;
+      }
+      Finish(task, OutcomeOf(std::current_exception(), StageName(task->stage)));
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex);
+      if (draining || stopped) return;
+      tasks[task->lease.lease] = task;
+      largest = std::max(largest, task->tiles);
+      switch (task->work().kind) {
+        case UnitKind::kInfer: waiting_infer.push_back(std::move(task)); break;
+        case UnitKind::kStage: waiting_stage.push_back(std::move(task)); break;
+        default: waiting_assemble.push_back(std::move(task)); break;
+      }
+    }
+    Begin();
+  }
+
+  void Prepare(UnitTask& task) {
+    const UnitWork& work = task.work();
+    if (work.kind == UnitKind::kMeasure || work.kind == UnitKind::kFinish) {
+      throw Error(Fault::kUsage, std::string("units of kind '") + UnitKindName(work.kind) +
+                                     "' are not supported yet");
+    }
+    const ItemParams& params = env.params(work);
+    {
+      const std::lock_guard lock(mutex);
+      task.geometry = geometries.Get(work.header.shape, params.tiling, work.sizing);
+    }
+    if (work.kind != UnitKind::kInfer) return;
+    if (work.block < 0 || work.block >= task.geometry->units()) {
+      throw Error(Fault::kInternal, Printable(work.input) + " has no block " +
+                                        std::to_string(work.block) + " of " +
+                                        std::to_string(task.geometry->units()));
+    }
+    task.tiles = task.geometry->tiles_of(work.block) * ModelPasses(params.transfer);
+  }
+
+  // Begins what tickets allow.
+  void Begin() {
+    std::vector<TaskPtr> infer, stage, assemble;
+    {
+      const std::lock_guard lock(mutex);
+      if (draining || stopped) return;
+      while (!waiting_infer.empty() &&
+             (begun_units < kUnitsAhead || begun_tiles < tiles_ahead)) {
+        ++begun_units;
+        ++reading;
+        begun_tiles += waiting_infer.front()->tiles;
+        infer.push_back(std::move(waiting_infer.front()));
+        waiting_infer.pop_front();
+      }
+      if (!staging && !waiting_stage.empty()) {
+        staging = true;
+        stage.push_back(std::move(waiting_stage.front()));
+        waiting_stage.pop_front();
+      }
+      if (!assembling && !waiting_assemble.empty()) {
+        assembling = true;
+        assemble.push_back(std::move(waiting_assemble.front()));
+        waiting_assemble.pop_front();
+      }
+    }
+    if (!infer.empty()) TellEngine();
+    for (const TaskPtr& task : stage) {
+      readers.Post([this, task] { RunAlone(task, &RunStage, staging); });
+    }
+    for (const TaskPtr& task : infer) {
+      readers.Post([this, task] { Read(task); });
+    }
+    for (const TaskPtr& task : assemble) {
+      writers.Post([this, task] { RunAlone(task, &RunAssemble, assembling); });
+    }
+  }
+
+  // ---- The three ways ----
+
+  void RunAlone(const TaskPtr& task, Done (*run)(const UnitEnv&, UnitTask&), bool& busy) {
+    std::optional<Outcome> outcome;
+    try {
+      outcome = run(env, *task);
+    } catch (...) {
+      outcome = OutcomeOf(std::current_exception(), StageName(task->stage));
+    }
+    {
+      const std::lock_guard lock(mutex);
+      busy = false;
+    }
+    Finish(task, outcome);
+  }
+
+  void Read(const TaskPtr& task) {
+    try {
+      InferInput input = ReadInput(env, *task);
+      FaultPoint(FaultPlace::kSubmit);
+      task->stage = Stage::kCompute;
+      auto metadata = std::make_shared<const Metadata>(std::move(input.metadata));
+      // Called on a thread of the engine, which must not wait for a disk.
+      engine->Submit(std::move(input.work), [this, task, metadata](InferResult result) {
+        auto shared = std::make_shared<InferResult>(std::move(result));
+        writers.Post([this, task, metadata, shared] { Write(task, *metadata, *shared); });
+      });
+    } catch (...) {
+      FinishInfer(task, OutcomeOf(std::current_exception(), StageName(task->stage)), true);
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex);
+      --reading;
+    }
+    TellEngine();
+  }
+
+  void Write(const TaskPtr& task, const Metadata& metadata, InferResult& result) {
+    std::optional<Outcome> outcome;
+    try {
+      if (const auto* error = std::get_if<std::exception_ptr>(&result)) {
+        CheckWanted(env, *task);
+        std::rethrow_exception(*error);
+      }
+      outcome = WriteResult(env, *task, metadata, std::get<InferOutput>(result));
+    } catch (...) {
+      outcome = OutcomeOf(std::current_exception(), StageName(task->stage));
+    }
+    result = std::exception_ptr();  // its memory goes before the ticket does
+    FinishInfer(task, outcome, false);
+  }
+
+  // ---- The end of a unit ----
+
+  void FinishInfer(const TaskPtr& task, const std::optional<Outcome>& outcome, bool was_reading) {
+    {
+      const std::lock_guard lock(mutex);
+      --begun_units;
+      begun_tiles -= task->tiles;
+      if (was_reading) --reading;
+    }
+    Finish(task, outcome);
+  }
+
+  void Finish(const TaskPtr& task, const std::optional<Outcome>& outcome) {
+    bool report = false;
+    {
+      const std::lock_guard lock(mutex);
+      tasks.erase(task->lease.lease);
+      report = outcome.has_value() && !task->dropped && !stopped;
+      if (++finished_units == kWarmUpUnits) buffers.MarkWarm();
+    }
+    Begin();  // the next unit first: reports may take a moment
+    TellEngine();
+    if (report) finished(task->lease, *outcome);
+  }
+
+  void TellEngine() {
+    const std::lock_guard order(more_mutex);
+    bool more = false;
+    {
+      const std::lock_guard lock(mutex);
+      if (stopped) return;
+      more = reading > 0 || (expecting && !draining);
+    }
+    engine->MoreComing(more);
+  }
+
+  // ---- Ending ----
+
+  void Drop(const std::vector<int64_t>& leases) {
+    {
+      const std::lock_guard lock(mutex);
+      for (const int64_t lease : leases) {
+        const auto found = tasks.find(lease);
+        if (found == tasks.end()) continue;
+        found->second->dropped = true;
+        for (auto* queue : {&waiting_infer, &waiting_stage, &waiting_assemble}) {
+          if (std::erase(*queue, found->second) > 0) {
+            tasks.erase(found);
+            break;
+          }
+        }
+      }
+    }
+    TellEngine();
+  }
+
+  void Drain() {
+    {
+      const std::lock_guard lock(mutex);
+      draining = true;
+      for (auto* queue : {&waiting_infer, &waiting_stage, &waiting_assemble}) {
+        for (const TaskPtr& task : *queue) tasks.erase(task->lease.lease);
+        queue->clear();
+      }
+    }
+    TellEngine();
+  }
+
+  void Stop() {
+    Drain();
+    {
+      const std::lock_guard order(more_mutex);
+      const std::lock_guard lock(mutex);
+      if (stopped) return;
+      stopped = true;
+    }
+    env.stopping = true;
+    readers.Join();
+    engine.reset();  // hands what is left to the writers, which abandon it
+    writers.Join();
+  }
+};
+
+UnitRunner::UnitRunner(RunnerOptions options, std::unique_ptr<Engine> engine, Profile& profile,
+                       std::function<void(const Lease&, const Outcome&)> finished)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(engine), profile,
+                                   std::move(finished))) {}
+
+UnitRunner::~UnitRunner() { Stop(); }
+
+void UnitRunner::Submit(Lease lease) { impl_->Submit(std::move(lease)); }
+void UnitRunner::Drop(const std::vector<int64_t>& leases) { impl_->Drop(leases); }
+
+void UnitRunner::ExpectMore(bool more) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->expecting == more) return;
+    impl_->expecting = more;
+  }
+  impl_->TellEngine();
+}
+
+UnitRunner::Held UnitRunner::held() const {
+  const std::lock_guard lock(impl_->mutex);
+  Held held;
+  held.largest = impl_->largest;
+  for (const auto& [lease, task] : impl_->tasks) {
+    held.tiles += task->tiles;
+    ++(task->work().kind == UnitKind::kInfer ? held.infer_units : held.other_units);
+  }
+  return held;
+}
+
+int64_t UnitRunner::progress() const {
+  const std::lock_guard order(impl_->more_mutex);  // Stop() ends the engine after taking it
+  return impl_->env.bands + (impl_->stopped ? 0 : impl_->engine->finished_batches());
+}
+
+int64_t UnitRunner::steady_allocations() const { return impl_->buffers.steady_allocations(); }
+void UnitRunner::Drain() { impl_->Drain(); }
+void UnitRunner::Stop() { impl_->Stop(); }
+
+}  // namespace tilery

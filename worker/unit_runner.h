@@ -1,0 +1,70 @@
+// Runs the units that a worker holds: reads ahead, keeps the engine fed, writes behind.
+//
+//   Submit -> waiting -> [reader pool] -> engine -> [writer pool] -> finished       infer
+//   Submit -> waiting -> [reader pool] -> finished                                  stage
+//   Submit -> waiting -> [writer pool] -> finished                                  assemble
+//
+// How much is begun at a time is bounded by tickets: infer units are begun while fewer than kUnitsAhead are
+// on their way (from reading until written), or their model runs are fewer than 3 batches for every lane. So
+// memory is that of a few large units, or of a few batches of small ones. One stage and one assemble unit run
+// at a time beside them.
+//
+// The engine is told that more tiles are coming while inputs are being read or leases are on their way, and
+// never otherwise: a batch waits for nothing that waits for the batch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "pipeline/engine.h"
+#include "worker/unit_env.h"
+
+namespace tilery {
+
+struct RunnerOptions {
+  std::shared_ptr<const WorkerContext> context;
+  int64_t epoch = 0;
+  int readers = 2, writers = 2;          // threads
+  int encode_threads = 1;                // of one output
+  std::function<bool()> lease_is_young;  // thread-safe; empty: always
+};
+
+// Thread-safe.
+class UnitRunner {
+ public:
+  static constexpr int64_t kUnitsAhead = 3;
+
+  // `finished` is called once for every unit that was submitted, on threads of the runner, unless it was dropped
+  // or the runner was stopped first.
+  UnitRunner(RunnerOptions options, std::unique_ptr<Engine> engine, Profile& profile,
+             std::function<void(const Lease&, const Outcome&)> finished);
+  ~UnitRunner();  // Stop()
+
+  void Submit(Lease lease);                        // never blocks
+  void Drop(const std::vector<int64_t>& leases);   // abandons them without an outcome
+  void ExpectMore(bool more);                      // leases are on their way
+
+  // What is held and not finished.
+  struct Held {
+    int64_t tiles = 0;        // model runs
+    int64_t infer_units = 0;
+    int64_t other_units = 0;  // stage and assemble
+    int64_t largest = 0;      // model runs of the largest unit seen so far
+    bool empty() const { return infer_units + other_units == 0; }
+  };
+  Held held() const;
+  int64_t progress() const;  // finished batches, and bands of stage and assemble units
+  int64_t steady_allocations() const;
+
+  void Drain();  // abandons what is not begun and begins nothing more
+  // Abandons everything, ends engine and threads; no `finished` is called after it has returned.
+  void Stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tilery
