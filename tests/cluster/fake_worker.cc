@@ -2,7 +2,7 @@
 //   wait           ready, then waits for its end; TERM ends it with 0
 //   stubborn       ready, ignores INT and TERM
 //   exit:N         writes "cannot load" to standard error and ends with code N before it is ready
-//   die            ends by SIGSEGV before it is ready
+//   die            ends by SIGABRT before it is ready
 //   ready-die      the same, after it is ready
 //   chatter        writes 3 MiB to standard error, then waits
 //   print:NAME     ready, writes the environment variable's value to standard error, then waits
@@ -24,11 +24,11 @@ int main() {
     std::fprintf(stderr, "cannot load the model\n\n");
     return std::atoi(what.c_str() + 5);
   }
-  if (what == "die") raise(SIGSEGV);
+  if (what == "die") raise(SIGABRT);
   tilery::ReportReady(tilery::kControlFd);
   if (what == "ready-die") {
     usleep(20000);
-    raise(SIGSEGV);
+    raise(SIGABRT);
   }
   if (what == "stubborn") {
     signal(SIGINT, SIG_IGN);
