@@ -222,7 +222,10 @@ int RunCommand(const Job& job, bool json) {
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
   RunResult result = open ? Serve(job, prepared, record, resume, ledger, console)
                           : NothingToDo(plan, resume);
-  if (result.status != "interrupted") SweepDead(plan, record.Key(), job.execution.scratch, ledger);
+  // All workers have ended: what one that was killed left half-written goes, too.
+  if (result.status != "interrupted") {
+    SweepDead(plan, record.Key(), job.execution.scratch, ledger, true);
+  }
   result.wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 

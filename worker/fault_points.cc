@@ -1,5 +1,8 @@
 #include "worker/fault_points.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <charconv>
@@ -58,6 +61,15 @@ const std::vector<FaultRule>& Rules() {
   return rules;
 }
 
+// Whether a fault that is not a delay may still happen.
+bool MayHappen() {
+  const char* const once = std::getenv("TILERY_TEST_FAULT_ONCE");
+  if (once == nullptr) return true;
+  const int fd = open(once, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
 }  // namespace
 
 std::vector<FaultRule> ParseFaultRules(const std::string& text) {
@@ -81,7 +93,7 @@ void FaultPoint(FaultPlace place) {
     if (rule.place != place) continue;
     if (rule.action == FaultRule::Action::kDelay) {
       std::this_thread::sleep_for(std::chrono::milliseconds(rule.argument));
-    } else if (rule.argument == pass) {
+    } else if (rule.argument == pass && MayHappen()) {
       switch (rule.action) {
         case FaultRule::Action::kKill:
           std::raise(SIGKILL);

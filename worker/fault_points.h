@@ -8,6 +8,10 @@
 //   fail@write:1       Error(kOutput) at the 1st pass
 //   delay@read:50ms    sleeps 50 ms at every pass
 //
+// If TILERY_TEST_FAULT_ONCE names a file that does not exist, it is created by the first kill,
+// throw or fail, and there is no second one by any process: a worker dies once, not every process
+// in turn.
+//
 // Places: read (an infer unit's input), stage (each band of a stage unit), submit (before the
 // engine), write (before a unit's result is written), assemble (each band), rename (right before a
 // file gets its final name), publish (right after), report (before an outcome is sent). Passes are

@@ -1,0 +1,68 @@
+"""A worker that dies, throws or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
+one, nothing unfinished stays behind, and a unit that kills every worker is set aside by name."""
+import pytest
+from PIL import Image
+
+from conftest import digests, leftovers, picture
+
+
+def job(run, model, name, pictures=5):
+    """Small pictures in one unit each, and one that is staged, cut into units and assembled."""
+    for k in range(pictures):
+        Image.fromarray(picture(60 + k, 80, seed=k)).save(run.dir / f"p{k}.png")
+    Image.fromarray(picture(400, 420, seed=99)).save(run.dir / "pbig.png")
+    return run.job(f"{name}.yaml", model={"path": model("identity")}, input={"path": "p*.png"},
+                   tiling={"tile": 32, "overlap": 8}, output={"path": f"{name}/{{stem}}.png"},
+                   execution={"workers": 1, "work": f"work-{name}"})
+
+
+@pytest.fixture
+def wanted(run, model):
+    run.ok("run", job(run, model, "good"))
+    found = digests(run.dir / "good")
+    assert len(found) == 6
+    return found
+
+
+@pytest.mark.parametrize("rule", ["kill@read:4", "kill@stage:1", "kill@submit:5", "kill@write:3", "kill@assemble:1",
+                                  "kill@rename:4", "kill@publish:6", "kill@report:2"])
+def test_a_worker_that_dies_anywhere_changes_no_byte(run, model, wanted, rule):
+    r = run.ok("run", job(run, model, "out"), "--json", timeout=200,
+               env={"TILERY_TEST_FAULT": rule, "TILERY_TEST_FAULT_ONCE": str(run.dir / "died")}).json
+    assert (run.dir / "died").exists()
+    assert r["items_done"] == 6 and r["items_failed"] == 0
+    assert digests(run.dir / "out") == wanted
+    assert leftovers(run.dir) == []
+
+
+@pytest.mark.parametrize("place", ["stage", "assemble"])
+def test_a_unit_that_kills_every_worker_is_set_aside_by_name(run, model, wanted, place):
+    r = run("run", job(run, model, "out"), "--json", timeout=200, env={"TILERY_TEST_FAULT": f"kill@{place}:1"})
+    assert r.code == 3 and r.json["items_failed"] == 1 and r.json["items_done"] == 5, r.err[-2000:]
+    failures = run.profile("work-out")["failures"]
+    assert [f["item"].rsplit("/", 1)[-1] for f in failures] == ["pbig.png"]
+    assert "two workers" in failures[0]["reason"] and "signal 9" in failures[0]["reason"]
+    run.ok("run", "out.yaml")  # undisturbed, it finishes
+    assert digests(run.dir / "out") == wanted
+    assert leftovers(run.dir) == []
+
+
+def test_what_goes_away_is_tried_again(run, model, wanted):
+    r = run.ok("run", job(run, model, "out"), "--json",
+               env={"TILERY_TEST_FAULT": "throw@read:2,throw@write:3,throw@assemble:1"}).json
+    assert r["items_done"] == 6 and r["items_failed"] == 0
+    assert digests(run.dir / "out") == wanted and leftovers(run.dir) == []
+
+
+def test_an_output_that_can_not_be_written_fails_alone(run, model, wanted):
+    r = run("run", job(run, model, "out"), "--json", env={"TILERY_TEST_FAULT": "fail@rename:2"})
+    assert r.code == 3 and r.json["items_failed"] == 1 and r.json["items_done"] == 5
+    missing = set(wanted) - set(digests(run.dir / "out"))
+    assert len(missing) == 1 and leftovers(run.dir) == []
+    run.ok("run", "out.yaml")
+    assert digests(run.dir / "out") == wanted
+
+
+def test_slow_reading_changes_no_byte(run, model, wanted):
+    run.ok("run", job(run, model, "out"), env={"TILERY_TEST_FAULT": "delay@read:150ms"})
+    assert digests(run.dir / "out") == wanted
