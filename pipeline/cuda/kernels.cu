@@ -1,0 +1,341 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "io/error.h"
+#include "pipeline/cuda/kernels.h"
+
+namespace tilery::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxBlocks = int64_t{1} << 20;  // kernels step by the whole grid beyond that
+
+int Blocks(int64_t count) {
+  const int64_t blocks = (count + kThreads - 1) / kThreads;
+  return static_cast<int>(blocks < 1 ? 1 : (blocks > kMaxBlocks ? kMaxBlocks : blocks));
+}
+
+void CheckLaunch(const char* what) {
+  const cudaError_t status = cudaGetLastError();
+  if (status == cudaSuccess) return;
+  throw Error(Fault::kInternal,
+              std::string("CUDA kernel ") + what + ": " + cudaGetErrorString(status));
+}
+
+__device__ int64_t ThreadIndex() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ int64_t ThreadCount() { return int64_t{gridDim.x} * blockDim.x; }
+
+__device__ float Widen(float v) { return v; }
+__device__ float Widen(__half v) { return __half2float(v); }
+__device__ float Widen(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+__device__ void Narrow(float v, float* to) { *to = v; }
+__device__ void Narrow(float v, __half* to) { *to = __float2half_rn(v); }
+__device__ void Narrow(float v, __nv_bfloat16* to) { *to = __float2bfloat16_rn(v); }
+
+// PadSource() of pipeline/geometry.h.
+__device__ int64_t Source(int64_t i, int64_t n, Pad pad) {
+  if (i < n) return i;
+  if (pad == Pad::kZero) return -1;
+  if (pad == Pad::kEdge || n == 1) return n - 1;
+  const int64_t period = 2 * (n - 1), at = i % period;
+  return at < n ? at : period - at;
+}
+
+template <typename Stored>
+__device__ double AsDouble(Stored v) {
+  return static_cast<double>(v);
+}
+__device__ double AsDouble(__half v) { return static_cast<double>(__half2float(v)); }
+
+template <typename Stored>
+struct LowestStored {
+  static constexpr int64_t value = 0;
+};
+template <>
+struct LowestStored<int8_t> {
+  static constexpr int64_t value = -128;
+};
+template <>
+struct LowestStored<int16_t> {
+  static constexpr int64_t value = -32768;
+};
+
+template <typename Stored, typename Out>
+__global__ void GatherKernel(const __grid_constant__ GatherTask t) {
+  const int64_t voxels = t.tile[0] * t.tile[1] * t.tile[2];
+  for (int64_t v = ThreadIndex(); v < voxels; v += ThreadCount()) {
+    const int64_t x = v % t.tile[2], y = v / t.tile[2] % t.tile[1], z = v / t.tile[2] / t.tile[1];
+    const int64_t from_z = Source(t.begin[0] + z, t.item[0], t.pad);
+    const int64_t from_y = Source(t.begin[1] + y, t.item[1], t.pad);
+    const int64_t from_x = Source(t.begin[2] + x, t.item[2], t.pad);
+    const bool none = from_z < 0 || from_y < 0 || from_x < 0;
+    const char* at = static_cast<const char*>(t.samples) + (from_z - t.origin[0]) * t.stride[1] +
+                     (from_y - t.origin[1]) * t.stride[2] + (from_x - t.origin[2]) * t.stride[3];
+    for (int c = 0; c < t.channels; ++c) {
+      const InputChannel& channel = t.channel[c];
+      float value = channel.zero;
+      if (!none) {
+        const Stored stored = *reinterpret_cast<const Stored*>(at + channel.stored * t.stride[0]);
+        value =
+            channel.values != nullptr
+                ? channel
+                      .values[static_cast<int64_t>(AsDouble(stored)) - LowestStored<Stored>::value]
+                : Normalise(AsDouble(stored), channel.terms);
+      }
+      if (t.replace_nonfinite && !IsFinite(value)) value = channel.filling;
+      const int64_t to = t.layout == ModelLayout::kPlanar ? c * voxels + v : v * t.channels + c;
+      Narrow(value, static_cast<Out*>(t.out) + to);
+    }
+  }
+}
+
+template <typename Value>
+__global__ void FindNonFiniteKernel(const Value* values, int64_t count, int32_t* flag) {
+  uint32_t any = 0;
+  for (int64_t i = ThreadIndex(); i < count; i += ThreadCount())
+    any |= NonFiniteSign(Widen(values[i]));
+  if (any >> 31) *flag = 1;  // all who write, write the same
+}
+
+template <typename Value>
+__global__ void BlendKernel(const __grid_constant__ BlendTask t) {
+  const int64_t voxels = t.shape[0] * t.shape[1] * t.shape[2];
+  const int64_t plane = t.tile_shape[0] * t.tile_shape[1] * t.tile_shape[2];
+  const int64_t sums_plane = t.sums_shape[0] * t.sums_shape[1] * t.sums_shape[2];
+  const bool planar = t.layout == ModelLayout::kPlanar;
+  const Value* output = static_cast<const Value*>(t.output);
+  for (int64_t v = ThreadIndex(); v < voxels; v += ThreadCount()) {
+    const int64_t x = v % t.shape[2], y = v / t.shape[2] % t.shape[1],
+                  z = v / t.shape[2] / t.shape[1];
+    const float weight = Weight(t.window[0][z], t.window[1][y], t.window[2][x]);
+    const int64_t from =
+        ((t.begin[0] + z - t.tile_begin[0]) * t.tile_shape[1] + t.begin[1] + y - t.tile_begin[1]) *
+            t.tile_shape[2] +
+        t.begin[2] + x - t.tile_begin[2];
+    const int64_t to =
+        ((t.begin[0] + z - t.sums_begin[0]) * t.sums_shape[1] + t.begin[1] + y - t.sums_begin[1]) *
+            t.sums_shape[2] +
+        t.begin[2] + x - t.sums_begin[2];
+    const auto read = [&](int c) {
+      return Widen(output[planar ? c * plane + from : from * t.channels + c]);
+    };
+    for (int k = 0; k < t.out_count; ++k) {
+      float value;
+      if (t.mean) {
+        double sum = 0;  // MeanOf()
+        for (int c = 0; c < t.channels; ++c) sum += static_cast<double>(read(c));
+        value = static_cast<float>(sum / t.channels);
+      } else {
+        value = read(t.out[k]);
+      }
+      t.sums[(t.out_begin + k) * sums_plane + to] += weight * value;
+    }
+  }
+}
+
+// Post operations on one voxel's colours. Returns how many are left.
+__device__ int ApplyPost(const FinalizeTask& t, float* v) {
+  int channels = t.colours;
+  for (int p = 0; p < t.posts; ++p) {
+    const PostStep& step = t.post[p];
+    const float a = static_cast<float>(step.a), b = static_cast<float>(step.b);
+    switch (step.kind) {
+      case PostKind::kClamp:
+        for (int c = 0; c < channels; ++c) v[c] = Clamp(v[c], a, b);
+        break;
+      case PostKind::kSigmoid:
+        for (int c = 0; c < channels; ++c) v[c] = Sigmoid(v[c]);
+        break;
+      case PostKind::kThreshold:
+        for (int c = 0; c < channels; ++c) v[c] = Threshold(v[c], a);
+        break;
+      case PostKind::kScale:
+        for (int c = 0; c < channels; ++c) v[c] = ScaleBy(v[c], step.a, step.b);
+        break;
+      case PostKind::kLabels:
+        for (int c = 0; c < channels; ++c) {
+          const float last = static_cast<float>(t.label_count - 1);
+          v[c] = static_cast<float>(
+              t.labels[static_cast<int>(v[c] > 0 ? (v[c] < last ? v[c] : last) : 0)]);
+        }
+        break;
+      case PostKind::kSoftmax:
+        if (channels > 0) Softmax(v, channels, 1);
+        break;
+      case PostKind::kArgmax:
+        if (channels > 0) {
+          v[0] = static_cast<float>(Argmax(v, channels, 1));
+          channels = 1;
+        }
+        break;
+    }
+  }
+  return channels;
+}
+
+template <typename Stored>
+__device__ void Store(float v, const QuantiseTerms& terms, Stored* to, int32_t*) {
+  *to = static_cast<Stored>(Quantise(v, terms));
+}
+__device__ void Store(float v, const QuantiseTerms&, float* to, int32_t*) { *to = v; }
+__device__ void Store(float v, const QuantiseTerms&, double* to, int32_t*) { *to = v; }
+__device__ void Store(float v, const QuantiseTerms&, __half* to, int32_t* overflow) {
+  const __half half = __float2half_rn(v);
+  if (IsFinite(v) && !IsFinite(__half2float(half))) *overflow = 1;
+  *to = half;
+}
+
+template <typename Stored>
+__global__ void FinalizeKernel(const __grid_constant__ FinalizeTask t) {
+  const int64_t voxels = t.shape[0] * t.shape[1] * t.shape[2];
+  const int64_t plane = t.sums_shape[0] * t.sums_shape[1] * t.sums_shape[2];
+  for (int64_t i = ThreadIndex(); i < voxels; i += ThreadCount()) {
+    const int64_t x = i % t.shape[2], y = i / t.shape[2] % t.shape[1],
+                  z = i / t.shape[2] / t.shape[1];
+    const int64_t from =
+        ((t.begin[0] + z - t.sums_begin[0]) * t.sums_shape[1] + t.begin[1] + y - t.sums_begin[1]) *
+            t.sums_shape[2] +
+        t.begin[2] + x - t.sums_begin[2];
+    float v[kMaxChannels];
+    for (int c = 0; c < t.colours; ++c) v[c] = t.sums[t.accumulator[c] * plane + from];
+    const int colours = ApplyPost(t, v);
+    Stored* to = static_cast<Stored*>(t.out) + i * t.out_channels;
+    for (int c = 0; c < colours; ++c) Store(v[c], t.colour_terms, to + c, t.overflow);
+    for (int c = 0; c < t.alphas; ++c) {
+      const float alpha = t.sums[t.accumulator[t.colours + c] * plane + from];
+      Store(Clamp(alpha, t.range_lo, t.range_hi), t.alpha_terms, to + colours + c, t.overflow);
+    }
+  }
+}
+
+struct InterleaveTask {
+  const float* sums;
+  int64_t sums_begin[3], sums_shape[3], begin[3], shape[3];
+  int32_t accumulators;
+  float* out;
+};
+
+__global__ void InterleaveKernel(const __grid_constant__ InterleaveTask t) {
+  const int64_t voxels = t.shape[0] * t.shape[1] * t.shape[2];
+  const int64_t plane = t.sums_shape[0] * t.sums_shape[1] * t.sums_shape[2];
+  for (int64_t i = ThreadIndex(); i < voxels; i += ThreadCount()) {
+    const int64_t x = i % t.shape[2], y = i / t.shape[2] % t.shape[1],
+                  z = i / t.shape[2] / t.shape[1];
+    const int64_t from =
+        ((t.begin[0] + z - t.sums_begin[0]) * t.sums_shape[1] + t.begin[1] + y - t.sums_begin[1]) *
+            t.sums_shape[2] +
+        t.begin[2] + x - t.sums_begin[2];
+    for (int c = 0; c < t.accumulators; ++c)
+      t.out[i * t.accumulators + c] = t.sums[c * plane + from];
+  }
+}
+
+void Require(bool holds, const char* what) {
+  if (!holds) throw Error(Fault::kInternal, std::string("CUDA device: ") + what);
+}
+
+// Calls `launch` with a value of the type that stands for `dtype`.
+template <typename Launch>
+void OnStored(DType dtype, const Launch& launch) {
+  switch (dtype) {
+    case DType::kU8:
+      return launch(uint8_t{});
+    case DType::kI8:
+      return launch(int8_t{});
+    case DType::kU16:
+      return launch(uint16_t{});
+    case DType::kI16:
+      return launch(int16_t{});
+    case DType::kU32:
+      return launch(uint32_t{});
+    case DType::kI32:
+      return launch(int32_t{});
+    case DType::kF16:
+      return launch(__half{});
+    case DType::kF32:
+      return launch(float{});
+    case DType::kF64:
+      return launch(double{});
+  }
+}
+
+template <typename Launch>
+void OnModelType(ModelType type, const Launch& launch) {
+  switch (type) {
+    case ModelType::kF32:
+      return launch(float{});
+    case ModelType::kF16:
+      return launch(__half{});
+    case ModelType::kBf16:
+      return launch(__nv_bfloat16{});
+  }
+}
+
+int64_t Voxels(const int64_t shape[3]) { return shape[0] * shape[1] * shape[2]; }
+
+}  // namespace
+
+void Gather(const GatherTask& task, Stream stream) {
+  Require(task.channels >= 1 && task.channels <= kMaxChannels, "1 to 32 input channels");
+  OnStored(task.dtype, [&](auto stored) {
+    OnModelType(task.type, [&](auto out) {
+      GatherKernel<decltype(stored), decltype(out)>
+          <<<Blocks(Voxels(task.tile)), kThreads, 0, stream>>>(task);
+    });
+  });
+  CheckLaunch("gather");
+}
+
+void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t* flag,
+                   Stream stream) {
+  OnModelType(type, [&](auto value) {
+    using Value = decltype(value);
+    const int blocks = Blocks(count) < 4096 ? Blocks(count) : 4096;
+    FindNonFiniteKernel<Value>
+        <<<blocks, kThreads, 0, stream>>>(static_cast<const Value*>(values), count, flag);
+  });
+  CheckLaunch("find non-finite");
+}
+
+void Blend(const BlendTask& task, Stream stream) {
+  Require(task.out_count >= 1 && task.out_count <= kMaxChannels, "1 to 32 output channels");
+  if (Voxels(task.shape) == 0) return;
+  OnModelType(task.type, [&](auto value) {
+    BlendKernel<decltype(value)><<<Blocks(Voxels(task.shape)), kThreads, 0, stream>>>(task);
+  });
+  CheckLaunch("blend");
+}
+
+void Finalize(const FinalizeTask& task, Stream stream) {
+  Require(task.colours + task.alphas <= kMaxChannels, "at most 32 accumulator channels");
+  Require(task.posts <= kMaxPost, "at most 8 post operations");
+  if (Voxels(task.shape) == 0) return;
+  OnStored(task.dtype, [&](auto stored) {
+    FinalizeKernel<decltype(stored)><<<Blocks(Voxels(task.shape)), kThreads, 0, stream>>>(task);
+  });
+  CheckLaunch("finalize");
+}
+
+void Interleave(const float* sums, const int64_t sums_begin[3], const int64_t sums_shape[3],
+                int32_t accumulators, const int64_t begin[3], const int64_t shape[3], float* out,
+                Stream stream) {
+  if (Voxels(shape) == 0) return;
+  InterleaveTask task{};
+  task.sums = sums;
+  for (int a = 0; a < 3; ++a) {
+    task.sums_begin[a] = sums_begin[a];
+    task.sums_shape[a] = sums_shape[a];
+    task.begin[a] = begin[a];
+    task.shape[a] = shape[a];
+  }
+  task.accumulators = accumulators;
+  task.out = out;
+  InterleaveKernel<<<Blocks(Voxels(shape)), kThreads, 0, stream>>>(task);
+  CheckLaunch("interleave");
+}
+
+}  // namespace tilery::cuda
