@@ -24,7 +24,7 @@ h1{font-size:1.4rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem}
 .card b{display:block;font-size:1.25rem}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line)}
-th:first-child,td:first-child{text-align:left}td.words{text-align:left;overflow-wrap:anywhere}
+th:first-child,td:first-child{text-align:left}td.words,th.words{text-align:left;overflow-wrap:anywhere}
 .bar{display:flex;height:.9rem;border-radius:.25rem;overflow:hidden;background:var(--line)}
 .bar i{display:block;height:100%}.key i{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}
 svg{width:100%;height:auto;background:#8881;border-radius:.3rem}
@@ -159,7 +159,7 @@ std::string Timeline(const Json& trace) {
 
 std::string FailureTable(const Json& failures) {
   if (failures.empty()) return "<p class=good>None.</p>\n";
-  std::string out = "<table><tr><th>item<th>stage<th>reason</tr>\n";
+  std::string out = "<table><tr><th class=words>item<th class=words>stage<th class=words>reason</tr>\n";
   size_t shown = 0;
   for (const Json& failure : failures) {
     if (++shown > 1000) break;

@@ -177,8 +177,11 @@ void Announce(const Job& job, const Prepared& prepared, Console& console) {
 void Conclude(const RunResult& result, const std::string& work, Console& console) {
   for (size_t k = 0; k < result.failures.size(); ++k) {
     const Failure& f = result.failures[k];
-    const std::string text =
-        fmt::format("{}: {}: {}", Printable(f.item, 4096), f.stage, f.reason);
+    const std::string item = Printable(f.item, 4096);
+    // Most reasons begin with the file already.
+    const std::string text = f.reason.rfind(item, 0) == 0
+                                 ? fmt::format("{} (at {})", f.reason, f.stage)
+                                 : fmt::format("{}: {}: {}", item, f.stage, f.reason);
     if (k < 20)
       console.Say(Level::kError, text);
     else
