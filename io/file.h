@@ -31,9 +31,9 @@ std::string HashFile(const std::filesystem::path& path);
 std::string HashBytes(std::span<const std::byte> bytes);
 std::string HashText(const std::string& text);
 
-// A file open for reading. Thread-safe: ReadAt carries its own offset. Only regular files are opened
-// (a FIFO is refused without blocking). Errors are Error(kInput) with path, offset and sizes, but
-// kTransient for stale handles and a lack of descriptors or memory.
+// A file open for reading. Thread-safe: ReadAt carries its own offset. Only regular files are
+// opened (a FIFO is refused without blocking). Errors are Error(kInput) with path, offset and
+// sizes, but kTransient for stale handles and a lack of descriptors or memory.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
@@ -44,7 +44,7 @@ class InputFile {
   const std::filesystem::path& path() const { return path_; }
   const FileStamp& stamp() const { return stamp_; }  // by fstat at open
   int64_t size() const { return stamp_.size; }
-  void ReadAt(int64_t offset, std::span<std::byte> into) const;  // all of it, or Error
+  void ReadAt(int64_t offset, std::span<std::byte> into) const;      // all of it, or Error
   size_t ReadSome(int64_t offset, std::span<std::byte> into) const;  // short only at the end
 
  private:
@@ -55,18 +55,19 @@ class InputFile {
 
 struct Published {
   int64_t size = 0;
-  std::string hash;   // XXH3-128 of the content
-  FileStamp stamp;    // after the rename
+  std::string hash;  // XXH3-128 of the content
+  FileStamp stamp;   // after the rename
 };
 
 enum class Durability { kFsync, kRename };  // outputs: file and folder synced; caches: rename only
 
 // A new file being written under a temporary name in the folder of its target (created if missing).
-// Not thread-safe. Error(kOutput) names path and the system's reason, also for a full disk (kTransient
-// as above); the destructor removes the temporary file unless Publish has succeeded.
+// Not thread-safe. Error(kOutput) names path and the system's reason, also for a full disk
+// (kTransient as above); the destructor removes the temporary file unless Publish has succeeded.
 //
 // Temporary names are ".tilery-<attempt>.part" (attempt: letters, digits, '.', '-'; unique among
-// attempts), so they never extend the final name, never carry a known extension, and no glob matches.
+// attempts), so they never extend the final name, never carry a known extension, and no glob
+// matches.
 class OutputFile {
  public:
   OutputFile(const std::filesystem::path& target, const std::string& attempt, int mode = 0666);
@@ -74,18 +75,18 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
 
   const std::filesystem::path& target() const { return target_; }
-  void Write(std::span<const std::byte> bytes);                   // at the running position
-  void WriteAt(int64_t offset, std::span<const std::byte> bytes); // does not move the position
+  void Write(std::span<const std::byte> bytes);                    // at the running position
+  void WriteAt(int64_t offset, std::span<const std::byte> bytes);  // does not move the position
   void Seek(int64_t offset);
   int64_t position() const { return position_; }
-  int64_t size() const { return size_; }                          // highest byte written + 1
-  size_t ReadAt(int64_t offset, std::span<std::byte> into);       // what was written so far
+  int64_t size() const { return size_; }                     // highest byte written + 1
+  size_t ReadAt(int64_t offset, std::span<std::byte> into);  // what was written so far
   void Truncate(int64_t size);
 
-  // Syncs, reads the file back and hashes it (its size must be `size()`), calls `may_rename` (throws to
-  // forbid, e.g. when the lease is too old), renames, syncs the folder. With kRename nothing is synced,
-  // and a file that was written in one sequence is not read back: its hash was taken on the way.
-  // At most once; nothing may be written after.
+  // Syncs, reads the file back and hashes it (its size must be `size()`), calls `may_rename`
+  // (throws to forbid, e.g. when the lease is too old), renames, syncs the folder. With kRename
+  // nothing is synced, and a file that was written in one sequence is not read back: its hash was
+  // taken on the way. At most once; nothing may be written after.
   Published Publish(Durability durability, const std::function<void()>& may_rename = {});
 
  private:
@@ -94,7 +95,8 @@ class OutputFile {
   int fd_ = -1;
   int64_t position_ = 0;
   int64_t size_ = 0;
-  // Hash of the first `hashed_` bytes as they were written; null once a write has left the sequence.
+  // Hash of the first `hashed_` bytes as they were written; null once a write has left the
+  // sequence.
   std::unique_ptr<ContentHash> written_;
   int64_t hashed_ = 0;
 };

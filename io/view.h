@@ -1,6 +1,6 @@
 // Strided views over sample memory: [channel, z, y, x] with any strides, so interleaved and planar
-// data look alike. A view owns nothing; whoever made the memory keeps it alive. Strides are in bytes and
-// may be 0 (broadcast) in const views.
+// data look alike. A view owns nothing; whoever made the memory keeps it alive. Strides are in
+// bytes and may be 0 (broadcast) in const views.
 #pragma once
 
 #include <array>

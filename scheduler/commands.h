@@ -1,5 +1,6 @@
-// The commands of `tilery`. Each returns the exit code: 0 all done, 1 internal, 2 usage or job file, 3
-// finished with failed items, 75 interrupted (run again to resume). Errors are thrown; main prints them.
+// The commands of `tilery`. Each returns the exit code: 0 all done, 1 internal, 2 usage or job
+// file, 3 finished with failed items, 75 interrupted (run again to resume). Errors are thrown; main
+// prints them.
 #pragma once
 
 #include <filesystem>

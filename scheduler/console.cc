@@ -19,9 +19,12 @@ namespace {
 
 const char* Name(Console::Level level) {
   switch (level) {
-    case Console::Level::kInfo: return "info";
-    case Console::Level::kWarning: return "warning";
-    case Console::Level::kError: return "error";
+    case Console::Level::kInfo:
+      return "info";
+    case Console::Level::kWarning:
+      return "warning";
+    case Console::Level::kError:
+      return "error";
   }
   return "?";
 }
@@ -38,7 +41,8 @@ std::string ProgressLine(const Progress& progress) {
   std::string line = fmt::format("{}/{} tiles", progress.tiles_done, progress.tiles);
   if (progress.failed > 0) line += fmt::format(", {} units failed", progress.failed);
   if (!progress.workers.empty()) line += fmt::format(", {} workers", progress.workers.size());
-  if (progress.state == "draining") line += ", draining";
+  if (progress.state == "draining")
+    line += ", draining";
   else if (progress.eta_s >= 0 && progress.tiles_done < progress.tiles)
     line += ", about " + Duration(progress.eta_s) + " left";
   return line;

@@ -11,8 +11,8 @@
 
 namespace tilery {
 
-// Thread-safe. On a terminal progress is one line that is rewritten; elsewhere there are no colours and no
-// cursor movements, a progress line at most every 5 s, and 64 KiB in all.
+// Thread-safe. On a terminal progress is one line that is rewritten; elsewhere there are no colours
+// and no cursor movements, a progress line at most every 5 s, and 64 KiB in all.
 class Console {
  public:
   enum class Level { kInfo, kWarning, kError };

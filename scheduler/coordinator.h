@@ -20,7 +20,7 @@ enum class ItemState : uint8_t { kOpen, kUnchanged, kFailed };
 struct Resume {
   std::vector<ItemState> items;  // kUnchanged: published output is whole; kFailed: refused
   std::vector<std::pair<int64_t, BrickRecord>>
-      bricks;                 // infer units whose brick is there and right
+      bricks;  // infer units whose brick is there and right
   std::vector<std::pair<int64_t, BrickRecord>> stages;  // items whose stage file is there and whole
   int64_t adopted_tiles = 0;  // of bricks found on disk that the ledger did not know
 };

@@ -25,7 +25,8 @@ void InputHasher::Work() {
   for (const Wanted& input : inputs_) {
     if (stop_) return;
     if (input.stamp.size > kLimit) continue;
-    if (allowance_ != INT64_MAX && allowance_.fetch_sub(input.stamp.size) < input.stamp.size) return;
+    if (allowance_ != INT64_MAX && allowance_.fetch_sub(input.stamp.size) < input.stamp.size)
+      return;
     try {
       std::string hash = HashFile(input.path);
       // What changed meanwhile has no hash that belongs to its stamp.

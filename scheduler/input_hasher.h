@@ -11,7 +11,8 @@
 
 namespace tilery {
 
-// One thread of low priority. Files above kLimit are left out: for them a changed time counts as a change.
+// One thread of low priority. Files above kLimit are left out: for them a changed time counts as a
+// change.
 class InputHasher {
  public:
   static constexpr int64_t kLimit = int64_t{4} << 30;  // bytes of one file
@@ -25,7 +26,7 @@ class InputHasher {
     size_t index = 0;
   };
   explicit InputHasher(std::vector<Wanted> inputs);
-  ~InputHasher();  // stops after the file at hand
+  ~InputHasher();              // stops after the file at hand
   std::vector<Hashed> Take();  // what is new since the last call; thread-safe
   // Waits until all is hashed, but starts no file once `bytes` more have been read.
   void Finish(int64_t bytes);

@@ -11,11 +11,13 @@
 namespace tilery {
 
 // Lists what the job's input means, sorted by bytes, each path once. A folder is read flat, "**"
-// recursively and not through links to folders; links to files are followed; hidden and system files
-// (".DS_Store", "Thumbs.db", "._*") and our own temporaries are ignored, as is all below a folder named
-// ".tilery", below `work`, and every path for which `is_output` holds. In a folder or glob, files whose
-// extension no format knows are still inputs only if a glob names them. Error(kUsage) naming the pattern
-// if one matches nothing; a plain path that is missing is Error(kUsage) too.
+// recursively and not through links to folders; links to files are followed; hidden and system
+// files
+// (".DS_Store", "Thumbs.db", "._*") and our own temporaries are ignored, as is all below a folder
+// named
+// ".tilery", below `work`, and every path for which `is_output` holds. In a folder or glob, files
+// whose extension no format knows are still inputs only if a glob names them. Error(kUsage) naming
+// the pattern if one matches nothing; a plain path that is missing is Error(kUsage) too.
 std::vector<std::string> ListInputs(const Job& job,
                                     const std::function<bool(const std::string&)>& is_output);
 
@@ -23,26 +25,29 @@ struct InputHeader {
   std::string path;
   FileStamp stamp;
   Header header;
-  std::string error;    // why it can't be read ("" = it can): its item is refused
+  std::string error;                // why it can't be read ("" = it can): its item is refused
   std::vector<std::string> losses;  // what `output_format` would lose
-  FileStamp identity;   // what the item's key holds. ReadHeaders sets it to `stamp`; who knows that only
-                        // times or inode have changed since, by content hash, puts the first stamp here
+  FileStamp
+      identity;  // what the item's key holds. ReadHeaders sets it to `stamp`; who knows that only
+                 // times or inode have changed since, by content hash, puts the first stamp here
 };
 
-// Reads all headers with `threads` threads, order kept; `output_format` "" means that of the input's own
-// extension. `known(path, stamp)` may answer from a cache (nullptr: read it), from any of the threads.
+// Reads all headers with `threads` threads, order kept; `output_format` "" means that of the
+// input's own extension. `known(path, stamp)` may answer from a cache (nullptr: read it), from any
+// of the threads.
 std::vector<InputHeader> ReadHeaders(
     const std::vector<std::string>& paths, const std::optional<RawLayout>& raw,
     const std::string& output_format, int threads,
     const std::function<const Header*(const std::string&, const FileStamp&)>& known);
 
-// Expands {stem} {name} {ext} {reldir} {index} and, for folders, appends {reldir}/{stem}{ext}. `root` is the
-// folder that reldir counts from. Error(kUsage) for an unknown field, naming the nearest.
+// Expands {stem} {name} {ext} {reldir} {index} and, for folders, appends {reldir}/{stem}{ext}.
+// `root` is the folder that reldir counts from. Error(kUsage) for an unknown field, naming the
+// nearest.
 std::string ExpandOutput(const std::string& output_template, const std::string& input,
                          const std::string& root, int64_t index, const std::string& extension);
 
-// The output of every input, by the job's template; {ext} is the input's own extension and {reldir} counts
-// from the folder or the fixed part of the glob that listed the input.
+// The output of every input, by the job's template; {ext} is the input's own extension and {reldir}
+// counts from the folder or the fixed part of the glob that listed the input.
 std::vector<std::string> ExpandOutputs(const Job& job, const std::vector<std::string>& inputs);
 
 // Error(kUsage) naming both if an output exists and is the same file as an input (also by a link).

@@ -1,6 +1,6 @@
-// A job as the user wrote it: YAML file and flags, defaults filled in, paths made absolute. Mistakes are
-// Error(kUsage) naming key, value, what is allowed and the nearest valid word; keys of the contract that are
-// not built yet are refused as "not supported yet".
+// A job as the user wrote it: YAML file and flags, defaults filled in, paths made absolute.
+// Mistakes are Error(kUsage) naming key, value, what is allowed and the nearest valid word; keys of
+// the contract that are not built yet are refused as "not supported yet".
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace tilery {
 
-// A model's contract; unset = not said. From the job, else the model file's own tilery.json, else probed,
-// else assumed; `source` tells which per key ("job", "file", "probed", "assumed").
+// A model's contract; unset = not said. From the job, else the model file's own tilery.json, else
+// probed, else assumed; `source` tells which per key ("job", "file", "probed", "assumed").
 struct Contract {
   std::optional<std::vector<Rational>> scale;  // one, or one per axis (y,x or z,y,x)
   std::optional<int> dims;
   std::optional<int32_t> channels_in, channels_out;
-  std::optional<std::string> order;            // rgb | bgr
+  std::optional<std::string> order;  // rgb | bgr
   std::optional<std::array<double, 2>> range;
   std::optional<std::vector<double>> mean, std;
   std::optional<std::vector<int64_t>> multiple, radius;
@@ -41,8 +41,8 @@ enum class AlphaMode : uint8_t { kAuto, kModel, kResize, kCopy, kDrop };
 
 struct OutputSpec {
   std::string name = "output";
-  std::string path;                    // template, absolute
-  std::optional<DType> dtype;          // unset: auto
+  std::string path;            // template, absolute
+  std::optional<DType> dtype;  // unset: auto
   std::vector<PostOp> post;
   Existing existing = Existing::kRefuse;
   bool allow_losses = false;
@@ -50,45 +50,45 @@ struct OutputSpec {
 };
 
 struct Job {
-  std::string name;                    // stem of the job file, or "job"
-  std::filesystem::path file;          // empty: flags only
+  std::string name;            // stem of the job file, or "job"
+  std::filesystem::path file;  // empty: flags only
   struct {
     std::string path;
     std::string precision = "auto", compile = "auto";
-    Contract contract;                 // as given in the job
+    Contract contract;  // as given in the job
   } model;
   struct {
-    std::vector<std::string> paths;    // files, folders, globs; absolute
+    std::vector<std::string> paths;  // files, folders, globs; absolute
     std::optional<RawLayout> raw;
     AlphaMode alpha = AlphaMode::kAuto;
     Transfer::NonFinite nonfinite = Transfer::NonFinite::kKeep;
     std::optional<std::array<double, 2>> normalize;  // stored values of the range's ends
-    std::optional<int> dims;           // input.axes / model.dims decide slices
+    std::optional<int> dims;                         // input.axes / model.dims decide slices
   } input;
   struct {
     Extent tile, overlap, trim;
     WindowKind window = WindowKind::kCosine;
     PadMode pad = PadMode::kReflect;
   } tiling;
-  std::vector<OutputSpec> outputs;     // one; several: not supported yet
+  std::vector<OutputSpec> outputs;  // one; several: not supported yet
   struct {
     std::vector<std::string> devices;  // empty: auto
     std::optional<int> workers;        // unset: auto
     std::optional<int64_t> batch;
     bool strict = false;
-    std::string work;                  // absolute
-    std::string scratch;               // absolute; default WORK/scratch
+    std::string work;     // absolute
+    std::string scratch;  // absolute; default WORK/scratch
     std::optional<int64_t> scratch_limit;
     int64_t unit_memory = 1 << 30;
     std::optional<int> threads;
-    double max_failures = 1.0;         // share of the items; beyond it the run stops
+    double max_failures = 1.0;  // share of the items; beyond it the run stops
     int64_t max_failures_count = -1;
-    std::string numerics_file;         // --numerics
+    std::string numerics_file;  // --numerics
   } execution;
 };
 
-// `file` may be empty. `flags`: dotted key -> values, short names already resolved ("tiling.tile"). Relative
-// paths of flags count from the current folder, of the file from its own.
+// `file` may be empty. `flags`: dotted key -> values, short names already resolved ("tiling.tile").
+// Relative paths of flags count from the current folder, of the file from its own.
 Job LoadJob(const std::filesystem::path& file,
             const std::vector<std::pair<std::string, std::vector<std::string>>>& flags);
 

@@ -54,7 +54,7 @@ struct OutputRecord {  // a path this work folder has claimed
   Published file;     // if published
   int64_t tiles = 0;  // accepted model runs that made it
 };
-struct BrickRecord {    // a brick, or a stage file (under its item's key, 0 tiles)
+struct BrickRecord {      // a brick, or a stage file (under its item's key, 0 tiles)
   std::string key, file;  // file: relative to scratch
   int64_t size = 0;
   std::string hash;

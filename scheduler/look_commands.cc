@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "cluster/message.h"
-#include "io/format.h"
 #include "io/error.h"
+#include "io/format.h"
 #include "scheduler/commands.h"
 #include "scheduler/model_file.h"
 #include "scheduler/prepare.h"
@@ -106,7 +106,8 @@ int InspectCommand(const fs::path& file, bool json) {
   return 0;
 }
 
-// Says what a run would find here, and what to do about what is missing. Exit code 0 if a run can work.
+// Says what a run would find here, and what to do about what is missing. Exit code 0 if a run can
+// work.
 int DoctorCommand(bool json) {
   Json checks = Json::array();
   bool good = true;

@@ -1,4 +1,5 @@
-// `tilery`: command line, scheduler and supervisor. Loads neither Torch nor CUDA and starts in milliseconds.
+// `tilery`: command line, scheduler and supervisor. Loads neither Torch nor CUDA and starts in
+// milliseconds.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,8 +16,8 @@
 namespace tilery {
 namespace {
 
-constexpr const char* kLaterCommands[] = {"bench", "submit", "worker", "compile", "compress",
-                                          "decompress"};
+constexpr const char* kLaterCommands[] = {"bench",   "submit",   "worker",
+                                          "compile", "compress", "decompress"};
 
 using Flags = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
@@ -47,16 +48,18 @@ struct JobCommand {
   Job Load() const {
     for (const std::string& word : app->remaining()) {
       if (word.rfind("--", 0) == 0) ResolveFlag(word.substr(2, word.find('=') - 2));
-      throw Error(Fault::kUsage, fmt::format("{} is not expected here; tilery {} --help shows what is",
-                                             Printable(word), app->get_name()));
+      throw Error(Fault::kUsage,
+                  fmt::format("{} is not expected here; tilery {} --help shows what is",
+                              Printable(word), app->get_name()));
     }
     Flags flags;
     for (const auto& [key, given] : values)
       if (!given.empty()) flags.emplace_back(key, given);
     if (file.empty() && flags.empty())
-      throw Error(Fault::kUsage, fmt::format("tilery {}: name a job file, or give --model, --input and "
-                                             "--output",
-                                             app->get_name()));
+      throw Error(Fault::kUsage,
+                  fmt::format("tilery {}: name a job file, or give --model, --input and "
+                              "--output",
+                              app->get_name()));
     return LoadJob(file, flags);
   }
 };
@@ -76,8 +79,9 @@ struct LookCommand {
 };
 
 int Main(int argc, char** argv) {
-  CLI::App app{"Tiled neural inference in batch: images and volumes far larger than a device, blended as if "
-               "one endless device had run the model once."};
+  CLI::App app{
+      "Tiled neural inference in batch: images and volumes far larger than a device, blended as if "
+      "one endless device had run the model once."};
   app.name("tilery");
   app.set_version_flag("--version", "tilery " TILERY_VERSION);
   app.require_subcommand(1);
@@ -121,8 +125,7 @@ int main(int argc, char** argv) {
     return tilery::Main(argc, argv);
   } catch (const tilery::Error& e) {
     std::cerr << "tilery: " << e.what() << std::endl;
-    const bool usage =
-        e.fault() == tilery::Fault::kUsage || e.fault() == tilery::Fault::kInput;
+    const bool usage = e.fault() == tilery::Fault::kUsage || e.fault() == tilery::Fault::kInput;
     return usage ? tilery::kExitUsage : tilery::kExitInternal;
   } catch (const std::exception& e) {
     std::cerr << "tilery: internal error: " << tilery::Printable(e.what()) << std::endl;

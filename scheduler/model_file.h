@@ -1,4 +1,5 @@
-// Reads a model's contract from the file itself, without Torch: a TorchScript or .pt2 file is a zip.
+// Reads a model's contract from the file itself, without Torch: a TorchScript or .pt2 file is a
+// zip.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +10,17 @@
 namespace tilery {
 
 struct ModelFile {
-  std::string path, hash, kind;  // kind: "torchscript"; "exported", "aotinductor": not supported yet
-  Contract contract;             // from extra/tilery.json; empty if there is none
+  std::string path, hash,
+      kind;           // kind: "torchscript"; "exported", "aotinductor": not supported yet
+  Contract contract;  // from extra/tilery.json; empty if there is none
 };
 
-// Error(kUsage) if the file is missing, no model, or its tilery.json is wrong (key and value named).
+// Error(kUsage) if the file is missing, no model, or its tilery.json is wrong (key and value
+// named).
 ModelFile ReadModelFile(const std::filesystem::path& path);
 
-// Contract keys of a tilery.json or of the job's `model:` map; `where` goes into messages and `source`.
+// Contract keys of a tilery.json or of the job's `model:` map; `where` goes into messages and
+// `source`.
 Contract ContractFromJson(const std::string& json_text, const std::string& where);
 
 // Job over file over probed over assumed, key by key.

@@ -73,8 +73,8 @@ NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
   fresh.numerics.torch = torch;
   fresh.numerics.precision = "fp32";
   const Tiling tiling = resolved.plan.params.empty() ? Tiling{} : resolved.plan.params[0].tiling;
-  fresh.numerics.batch = job.execution.batch.value_or(
-      CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+  fresh.numerics.batch =
+      job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
 
   const std::filesystem::path kept = work / "numerics.json";
   if (!job.execution.numerics_file.empty()) {
@@ -85,19 +85,20 @@ NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
     NumericsRecord record = FromRecordJson(*given);
     if (record.model_hash != model_hash || record.numerics.device_kind != device_kind ||
         record.numerics.torch != torch)
-      throw Error(Fault::kUsage,
-                  fmt::format("--numerics {}: made for model {} on {} with Torch {}; this run has model "
-                              "{} on {} with Torch {}",
-                              Printable(job.execution.numerics_file), record.model_hash,
-                              record.numerics.device_kind, record.numerics.torch, model_hash,
-                              device_kind, torch));
+      throw Error(
+          Fault::kUsage,
+          fmt::format("--numerics {}: made for model {} on {} with Torch {}; this run has model "
+                      "{} on {} with Torch {}",
+                      Printable(job.execution.numerics_file), record.model_hash,
+                      record.numerics.device_kind, record.numerics.torch, model_hash, device_kind,
+                      torch));
     fresh = record;
   }
   const auto old = ReadRecord(kept, Fault::kInternal);
   const Json wanted = ToRecordJson(fresh);
   if (old && *old != wanted) {
-    // The same model and tiling asked for another device or Torch: the record decides bytes, so what the
-    // old one made is not reused.
+    // The same model and tiling asked for another device or Torch: the record decides bytes, so
+    // what the old one made is not reused.
     const bool same_model = old->at("model_hash") == wanted.at("model_hash");
     std::string differs;
     for (const auto& [key, value] : wanted.items())
@@ -105,14 +106,14 @@ NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
         differs += fmt::format("{}{}: {} was {}", differs.empty() ? "" : ", ", key, value.dump(),
                                old->contains(key) ? old->at(key).dump() : "unset");
     if (same_model && job.execution.strict)
-      throw Error(Fault::kUsage,
-                  fmt::format("execution.reproducible is strict and {} holds another numerics record "
-                              "({}); use the same device and Torch, or another work folder",
-                              Printable(kept.string()), differs));
+      throw Error(
+          Fault::kUsage,
+          fmt::format("execution.reproducible is strict and {} holds another numerics record "
+                      "({}); use the same device and Torch, or another work folder",
+                      Printable(kept.string()), differs));
     if (same_model) fresh.deviations.push_back(differs);
   }
-  if (!old || *old != wanted)
-    WriteFileAtomically(kept, wanted.dump(1) + "\n", Durability::kFsync);
+  if (!old || *old != wanted) WriteFileAtomically(kept, wanted.dump(1) + "\n", Durability::kFsync);
   return fresh;
 }
 

@@ -1,5 +1,5 @@
-// The numerics record: what decides bytes beside the plan. Frozen in WORK/numerics.json before the first
-// lease and reused by every later run with the same model and kind of device.
+// The numerics record: what decides bytes beside the plan. Frozen in WORK/numerics.json before the
+// first lease and reused by every later run with the same model and kind of device.
 #pragma once
 
 #include <filesystem>
@@ -15,16 +15,17 @@ namespace tilery {
 struct NumericsRecord {
   Numerics numerics;
   std::string model_hash;
-  std::string Key() const;           // 32 hex digits, over all of it
+  std::string Key() const;              // 32 hex digits, over all of it
   std::vector<std::string> deviations;  // from an earlier record of this work folder
 };
 
-// On CPUs nothing is measured: the batch is the largest power of two, at most 8, whose working set, estimated
-// as 32 f32 channels at input and output resolution, fits a quarter of `unit_memory`; at least 1.
+// On CPUs nothing is measured: the batch is the largest power of two, at most 8, whose working set,
+// estimated as 32 f32 channels at input and output resolution, fits a quarter of `unit_memory`; at
+// least 1.
 int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory);
 
-// The record of this run. One in `work` or in the file of --numerics is reused where model and device kind
-// agree; with `reproducible: strict` any other is Error(kUsage) naming both.
+// The record of this run. One in `work` or in the file of --numerics is reused where model and
+// device kind agree; with `reproducible: strict` any other is Error(kUsage) naming both.
 NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
                               const std::string& model_hash, const std::string& device_kind,
                               const std::string& torch, const std::filesystem::path& work);

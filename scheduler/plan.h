@@ -29,7 +29,7 @@ struct ItemParams {
   int32_t dims = 2;
   Tiling tiling;
   Transfer transfer;
-  Header output;          // format, dtype, dims, channels, alpha; shape unset
+  Header output;  // format, dtype, dims, channels, alpha; shape unset
   std::optional<RawLayout> raw;
   bool allow_losses = false;
   bool operator==(const ItemParams& other) const;
@@ -37,22 +37,23 @@ struct ItemParams {
 
 enum class Support : uint8_t { kAll };  // box, mask, chunks and topology: not supported yet
 
-// One selection of one input with its outputs. `input` and the paths are bytes, never checked for UTF-8.
+// One selection of one input with its outputs. `input` and the paths are bytes, never checked for
+// UTF-8.
 struct Item {
   std::string input;
-  std::string output;      // final path
-  FileStamp stamp;         // identity when its header was read
-  Header header;           // stored samples
-  int32_t params = 0;      // into Plan::params
+  std::string output;  // final path
+  FileStamp stamp;     // identity when its header was read
+  Header header;       // stored samples
+  int32_t params = 0;  // into Plan::params
   Support support = Support::kAll;
   UnitSizing sizing;
-  std::string refused;     // why it takes no part ("" = it does); counts as failed
-  std::string key;         // compute key: 32 hex digits; decides bytes together with the numerics record
+  std::string refused;  // why it takes no part ("" = it does); counts as failed
+  std::string key;  // compute key: 32 hex digits; decides bytes together with the numerics record
   // Filled by MakePlan:
-  int64_t tiles = 0;       // model runs
+  int64_t tiles = 0;  // model runs
   int64_t first_unit = 0;
-  int32_t infer_units = 0; // 1: the unit writes the output itself, no brick, no assemble unit
-  bool staged = false;     // input without random access that several units read
+  int32_t infer_units = 0;    // 1: the unit writes the output itself, no brick, no assemble unit
+  bool staged = false;        // input without random access that several units read
   int64_t scratch_bytes = 0;  // peak: stage file + bricks
   int64_t seam_bytes = 0;     // of it, partial sums
   int64_t output_bytes = 0;   // uncompressed samples
@@ -68,8 +69,8 @@ struct UnitRef {
   int64_t block = 0;  // of an infer unit: index into ItemGeometry
 };
 
-// Order within an item: stage, infer 0..n-1, assemble. Infer units wait for the stage unit, assemble for
-// all infer units of the item.
+// Order within an item: stage, infer 0..n-1, assemble. Infer units wait for the stage unit,
+// assemble for all infer units of the item.
 struct Plan {
   std::vector<ItemParams> params;
   std::vector<Item> items;

@@ -2,8 +2,8 @@
 
 #include <iostream>
 
-#include "io/error.h"
 #include "cluster/message.h"
+#include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
@@ -86,8 +86,8 @@ int PlanCommand(const Job& job, bool json) {
   const Resolved& r = prepared.resolved;
   for (const std::string& warning : prepared.warnings) std::cerr << "warning: " << warning << "\n";
   const Tiling tiling = r.plan.params.empty() ? Tiling{} : r.plan.params[0].tiling;
-  const int64_t batch = job.execution.batch.value_or(
-      CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+  const int64_t batch =
+      job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
   if (!json) {
     PrintForPeople(job, prepared, batch);
     return 0;

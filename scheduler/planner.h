@@ -17,23 +17,24 @@ struct Resolved {
   int dims = 2;
   std::vector<int64_t> tile, overlap, trim;  // axis order without channels, `dims` of them
   bool exact = false;
-  std::string inexact_reason;                // "not exact: exact needs overlap 40"
+  std::string inexact_reason;  // "not exact: exact needs overlap 40"
   double redundancy = 1;
   int64_t seam_bytes = 0, host_bytes = 0, scratch_bytes = 0, output_bytes = 0;
   std::vector<std::string> warnings;
 };
 
-// `model_hash` goes into the items' keys, together with their effective parameters and the program's
-// numerics number. Items whose header failed, or whose output can't hold the result, are refused
-// (Item::refused). Error(kUsage): tiling mistakes, two items for one output, an output that is an input.
-// `inputs` and `outputs` are taken by value: jobs of many items move them in and so hold each path once.
+// `model_hash` goes into the items' keys, together with their effective parameters and the
+// program's numerics number. Items whose header failed, or whose output can't hold the result, are
+// refused (Item::refused). Error(kUsage): tiling mistakes, two items for one output, an output that
+// is an input. `inputs` and `outputs` are taken by value: jobs of many items move them in and so
+// hold each path once.
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
                   std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
-// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth of
-// every item's tiles gets quarter-size units (items that are one unit anyway stay whole), so that an item's place in
-// the job decides nothing. Fills everything of the
-// items that follows from it: units, tiles, bytes; and the plan's totals.
+// Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth
+// of every item's tiles gets quarter-size units (items that are one unit anyway stay whole), so
+// that an item's place in the job decides nothing. Fills everything of the items that follows from
+// it: units, tiles, bytes; and the plan's totals.
 void SizeUnits(Plan& plan, int64_t unit_memory);
 
 // Tiles of the grid over an item, without making it.

@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <thread>
+#include <unordered_map>
 
 #include "io/error.h"
 #include "scheduler/probe_client.h"
@@ -13,8 +13,8 @@
 namespace tilery {
 namespace {
 
-// Identity of an input that the ledger has seen before: the first stamp, if nothing but times or inode
-// has changed since and the content is the same.
+// Identity of an input that the ledger has seen before: the first stamp, if nothing but times or
+// inode has changed since and the content is the same.
 void Recognise(InputHeader& input, const Ledger& ledger) {
   const auto known = ledger.FindInput(input.path);
   if (!known) return;
@@ -61,13 +61,15 @@ Contract Probe(const Contract& said, const std::vector<InputHeader>& inputs, con
   }
   const ProbeAnswer answer = AskWorker(request, warnings);
   if (!answer.runs)
-    throw Error(Fault::kUsage,
-                fmt::format("{}: its contract is not complete (scale, channels) and a trial run failed: "
-                            "{}\nSay model.scale and model.channels in the job, or embed tilery.json.",
-                            Printable(model.path), answer.error));
+    throw Error(
+        Fault::kUsage,
+        fmt::format("{}: its contract is not complete (scale, channels) and a trial run failed: "
+                    "{}\nSay model.scale and model.channels in the job, or embed tilery.json.",
+                    Printable(model.path), answer.error));
   probed.channels_in = answer.channels_in;
   probed.channels_out = answer.channels_out;
-  probed.scale = std::vector<Rational>(answer.scale.begin() + (3 - request.dims), answer.scale.end());
+  probed.scale =
+      std::vector<Rational>(answer.scale.begin() + (3 - request.dims), answer.scale.end());
   return probed;
 }
 
@@ -96,7 +98,8 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
       paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
       [&](const std::string& path, const FileStamp& stamp) -> const Header* {
         const auto found = known.find(path);
-        return found != known.end() && found->second.stamp == stamp ? &found->second.header : nullptr;
+        return found != known.end() && found->second.stamp == stamp ? &found->second.header
+                                                                    : nullptr;
       });
   known.clear();
   if (ledger) {
@@ -104,9 +107,8 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
     Remember(inputs, *ledger);
   }
   const Contract said = MergeContracts(job.model.contract, prepared.model.contract, {});
-  const Contract contract =
-      MergeContracts(job.model.contract, prepared.model.contract,
-                     Probe(said, inputs, prepared.model, prepared.warnings));
+  const Contract contract = MergeContracts(job.model.contract, prepared.model.contract,
+                                           Probe(said, inputs, prepared.model, prepared.warnings));
   const std::vector<std::string> outputs = ExpandOutputs(job, paths);
   CheckOutputsAreNoInputs(inputs, outputs);
   prepared.resolved = MakePlan(job, contract, prepared.model.hash, inputs, outputs);

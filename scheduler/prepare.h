@@ -18,8 +18,8 @@ struct Prepared {
   std::vector<std::string> warnings;  // in the order they arose; resolved.warnings included
 };
 
-// `ledger` (may be null) tells outputs apart from inputs and answers for headers and identities that are
-// known; what it learns is recorded there, uncommitted. Errors: Error(kUsage).
+// `ledger` (may be null) tells outputs apart from inputs and answers for headers and identities
+// that are known; what it learns is recorded there, uncommitted. Errors: Error(kUsage).
 Prepared Prepare(const Job& job, Ledger* ledger);
 
 // CPUs this process may use.

@@ -65,7 +65,8 @@ ChildResult RunChild(const std::vector<std::string>& argv, const std::string& in
     close(to[1]), close(out[0]), close(err[0]);
     throw Error(Fault::kUsage, Errno("start " + Printable(argv[0]), failed));
   }
-  // A request is far smaller than a pipe's buffer, so this never blocks; a dead child is seen below.
+  // A request is far smaller than a pipe's buffer, so this never blocks; a dead child is seen
+  // below.
   [[maybe_unused]] const ssize_t wrote = write(to[1], input.data(), input.size());
   close(to[1]);
   ChildResult result;
@@ -151,15 +152,17 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
   const char* torch = getenv("TILERY_TORCH");
   const char* libraries = getenv("LD_LIBRARY_PATH");
   Json key = question;
-  // The model by its content, not by where it lies; the host, since homes are shared and CPUs differ.
+  // The model by its content, not by where it lies; the host, since homes are shared and CPUs
+  // differ.
   key["model"] = request.model_hash;
   key["worker"] = {worker.string(), stamp ? stamp->mtime_ns : 0, stamp ? stamp->size : 0};
   key["host"] = host;
   key["torch"] = {torch ? torch : "", libraries ? libraries : ""};
   const auto cache = CacheFolder();
   if (!cache)
-    warnings.push_back("no folder for caches: neither XDG_CACHE_HOME nor ~/.cache can be written; "
-                       "models are probed anew in every run");
+    warnings.push_back(
+        "no folder for caches: neither XDG_CACHE_HOME nor ~/.cache can be written; "
+        "models are probed anew in every run");
   const std::string name =
       HashText(key.dump(-1, ' ', false, Json::error_handler_t::replace)) + ".probe.json";
   if (cache) {
@@ -169,18 +172,18 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
       // A damaged entry is asked for again and overwritten.
     }
   }
-  const ChildResult child = RunChild({worker.string(), "--probe"},
-                                     question.dump(-1, ' ', false, Json::error_handler_t::replace) +
-                                         "\n");
+  const ChildResult child =
+      RunChild({worker.string(), "--probe"},
+               question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != 0)
-    throw Error(Fault::kUsage,
-                fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
-                            "TILERY_TORCH.",
-                            Printable(worker.string()),
-                            WIFEXITED(child.status)
-                                ? fmt::format("exit {}", WEXITSTATUS(child.status))
-                                : fmt::format("signal {}", WTERMSIG(child.status)),
-                            LastLines(child.err, 1500)));
+    throw Error(
+        Fault::kUsage,
+        fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
+                    "TILERY_TORCH.",
+                    Printable(worker.string()),
+                    WIFEXITED(child.status) ? fmt::format("exit {}", WEXITSTATUS(child.status))
+                                            : fmt::format("signal {}", WTERMSIG(child.status)),
+                    LastLines(child.err, 1500)));
   try {
     const Json json = Json::parse(child.out);
     const ProbeAnswer answer = FromAnswer(json);

@@ -24,7 +24,8 @@ Json WorkerJson(const WorkerReport& worker) {
 }  // namespace
 
 std::string BoundBy(const RunResult& result) {
-  // A stage's time is summed over its threads; the worker's own life is the yardstick for all of them.
+  // A stage's time is summed over its threads; the worker's own life is the yardstick for all of
+  // them.
   std::string best = "none";
   double most = 0, alive = 0;
   std::map<std::string, double> seconds;

@@ -58,7 +58,8 @@ void UnitQueue::Begin() {
   begun_ = true;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& e = entries_[i];
-    if (e.state == EntryState::kNew && (e.stage_done || e.infer_left < e.infer_units)) Admit(static_cast<int64_t>(i));
+    if (e.state == EntryState::kNew && (e.stage_done || e.infer_left < e.infer_units))
+      Admit(static_cast<int64_t>(i));
   }
 }
 

@@ -57,8 +57,8 @@ class UnitQueue {
   // Items that are refused take no part.
   UnitQueue(const std::vector<Item>& items, const QueueOptions& options);
 
-  // Before the first lease: an item that needs nothing; an infer unit whose brick is there, or a stage
-  // unit whose file is.
+  // Before the first lease: an item that needs nothing; an infer unit whose brick is there, or a
+  // stage unit whose file is.
   void MarkUnchanged(int64_t item);
   void MarkDone(int64_t unit);
 

@@ -14,15 +14,17 @@ struct ReportContext {
   int64_t batch = 1;
   int64_t tiles = 0, items = 0, units = 0;  // of the plan
   double redundancy = 1;
-  std::string tiling;                       // "tile 256x256, overlap 32x32, cosine"
+  std::string tiling;  // "tile 256x256, overlap 32x32, cosine"
   bool reproducible = true;
   std::vector<std::string> deviations, warnings;
 };
 
-// {"wall_s", "tiles", "bound_by", "workers": [...], "failures": [...], "tiles_per_s", "report": {...}}
+// {"wall_s", "tiles", "bound_by", "workers": [...], "failures": [...], "tiles_per_s", "report":
+// {...}}
 Json ProfileJson(const RunResult& result, const ReportContext& context);
 
-// The stage whose threads were busiest, "start-up" if no stage was busy a tenth of the time, or "none".
+// The stage whose threads were busiest, "start-up" if no stage was busy a tenth of the time, or
+// "none".
 std::string BoundBy(const RunResult& result);
 
 // Chrome trace format: one process per worker, one row per thread; times in microseconds.

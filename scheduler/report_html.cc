@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "pipeline/profile.h"
 #include "io/error.h"
+#include "pipeline/profile.h"
 #include "scheduler/report.h"
 
 namespace tilery {
@@ -34,11 +34,20 @@ std::string Escape(const std::string& text) {
   std::string out;
   for (char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -80,11 +89,13 @@ std::string WorkerTable(const Json& workers) {
     for (int k = 0; k < kStages; ++k) sum += StageOf(worker, k).at("s").get<double>();
     std::string bar;
     for (int k = 0; k < kStages && sum > 0; ++k)
-      bar += fmt::format("<i style='width:{:.2f}%;background:{}' title='{} {:.2f} s'></i>",
-                         100 * StageOf(worker, k).at("s").get<double>() / sum, kColours[k],
-                         StageName(static_cast<Stage>(k)), StageOf(worker, k).at("s").get<double>());
+      bar +=
+          fmt::format("<i style='width:{:.2f}%;background:{}' title='{} {:.2f} s'></i>",
+                      100 * StageOf(worker, k).at("s").get<double>() / sum, kColours[k],
+                      StageName(static_cast<Stage>(k)), StageOf(worker, k).at("s").get<double>());
     out += fmt::format(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.1f} s<td>{:.1f} s<td>{}<td><div class=bar>{}</div>"
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.1f} s<td>{:.1f} s<td>{}<td><div "
+        "class=bar>{}</div>"
         "</tr>\n",
         Escape(worker.at("id")), Escape(worker.at("host")), Escape(worker.at("device")),
         worker.at("tiles").get<int64_t>(), worker.at("units").get<int64_t>(),
@@ -106,12 +117,11 @@ std::string StageTable(const Json& workers, double wall) {
       bytes += StageOf(worker, k).at("bytes").get<double>();
       calls += StageOf(worker, k).at("calls").get<int64_t>();
     }
-    out += fmt::format(
-        "<tr><td>{}<td>{:.2f} s<td>{:.1f} %<td>{}<td>{}<td>{}<td>{}</tr>\n",
-        StageName(static_cast<Stage>(k)), s, wall > 0 ? 100 * s / wall : 0, calls,
-        calls > 0 ? fmt::format("{:.2f} ms", 1000 * s / calls) : "-",
-        bytes > 0 ? Bytes(bytes) : "-",
-        bytes > 0 && s > 0 ? Bytes(bytes / s) + "/s" : "-");
+    out += fmt::format("<tr><td>{}<td>{:.2f} s<td>{:.1f} %<td>{}<td>{}<td>{}<td>{}</tr>\n",
+                       StageName(static_cast<Stage>(k)), s, wall > 0 ? 100 * s / wall : 0, calls,
+                       calls > 0 ? fmt::format("{:.2f} ms", 1000 * s / calls) : "-",
+                       bytes > 0 ? Bytes(bytes) : "-",
+                       bytes > 0 && s > 0 ? Bytes(bytes / s) + "/s" : "-");
   }
   return out + "</table>\n";
 }
@@ -135,8 +145,8 @@ std::string Timeline(const Json& trace) {
   int64_t last = -1;
   for (const auto& [row, events] : rows) {
     if (row.first != last) {
-      bars += fmt::format("<text x='2' y='{}' font-size='10' fill='gray'>worker {}</text>\n", y + 10,
-                          row.first);
+      bars += fmt::format("<text x='2' y='{}' font-size='10' fill='gray'>worker {}</text>\n",
+                          y + 10, row.first);
       y += kRow;
       last = row.first;
     }
@@ -145,8 +155,8 @@ std::string Timeline(const Json& trace) {
       const double w = kWidth * event->at("dur").get<double>() / end;
       if (w < 0.25) continue;
       const auto found = colour.find(event->at("name").get<std::string>());
-      bars += fmt::format("<rect x='{:.2f}' y='{}' width='{:.2f}' height='{}' fill='{}'/>\n", x, y, w,
-                          kRow - 3, found == colour.end() ? "#999" : kColours[found->second]);
+      bars += fmt::format("<rect x='{:.2f}' y='{}' width='{:.2f}' height='{}' fill='{}'/>\n", x, y,
+                          w, kRow - 3, found == colour.end() ? "#999" : kColours[found->second]);
     }
     y += kRow;
   }
@@ -159,7 +169,8 @@ std::string Timeline(const Json& trace) {
 
 std::string FailureTable(const Json& failures) {
   if (failures.empty()) return "<p class=good>None.</p>\n";
-  std::string out = "<table><tr><th class=words>item<th class=words>stage<th class=words>reason</tr>\n";
+  std::string out =
+      "<table><tr><th class=words>item<th class=words>stage<th class=words>reason</tr>\n";
   size_t shown = 0;
   for (const Json& failure : failures) {
     if (++shown > 1000) break;
@@ -168,8 +179,8 @@ std::string FailureTable(const Json& failures) {
                        Escape(failure.at("reason")));
   }
   if (failures.size() > shown)
-    out += fmt::format("<tr><td colspan=3>and {} more in profile.json</tr>\n",
-                       failures.size() - 1000);
+    out +=
+        fmt::format("<tr><td colspan=3>and {} more in profile.json</tr>\n", failures.size() - 1000);
   return out + "</table>\n";
 }
 
@@ -185,7 +196,8 @@ std::string ReportHtml(const Json& profile, const Json& trace, const Json& summa
   std::string out = fmt::format(
       "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
       "content='width=device-width'><title>Tilery: {}</title><style>{}</style>\n"
-      "<h1>{} <span class={}>{}</span></h1>\n<p class=dim>{} &middot; {} &middot; {} &middot; batch "
+      "<h1>{} <span class={}>{}</span></h1>\n<p class=dim>{} &middot; {} &middot; {} &middot; "
+      "batch "
       "{} &middot; {} &middot; Torch {}</p>\n{}",
       Escape(job.at("name")), kStyle, Escape(job.at("name")), status == "done" ? "good" : "bad",
       status, Escape(job.at("model")), Escape(job.at("tiling")), Escape(job.at("precision")),

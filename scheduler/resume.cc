@@ -198,7 +198,8 @@ class BrickFinder {
     const auto record = recorded_.find(item.key);
     if (record == recorded_.end()) return;
     try {
-      if (Whole(record->second) && HashFile(scratch_ / record->second.file) == record->second.hash) {
+      if (Whole(record->second) &&
+          HashFile(scratch_ / record->second.file) == record->second.hash) {
         resume.stages.emplace_back(index, record->second);
         return;
       }

@@ -29,8 +29,9 @@ std::string DescribeTiling(const Resolved& resolved, const Job& job) {
     for (int64_t v : values) out += fmt::format("{}{}", out.empty() ? "" : "x", v);
     return out;
   };
-  return fmt::format("tile {}, overlap {}, trim {}, {}", text(resolved.tile), text(resolved.overlap),
-                     text(resolved.trim), WindowKindName(job.tiling.window));
+  return fmt::format("tile {}, overlap {}, trim {}, {}", text(resolved.tile),
+                     text(resolved.overlap), text(resolved.trim),
+                     WindowKindName(job.tiling.window));
 }
 
 // How many workers, and how many model runs each works on at a time.
@@ -216,21 +217,20 @@ int RunCommand(const Job& job, bool json) {
   const ProbeAnswer device = AskWorker({.device = "cpu"}, warnings);
   const NumericsRecord record = FreezeNumerics(job, prepared.resolved, prepared.model.hash,
                                                device.device_kind, device.torch, work);
-  const Resume resume = PlanResume(plan, job.outputs[0].existing, record.Key(),
-                                   job.execution.scratch, ledger);
+  const Resume resume =
+      PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
   Announce(job, prepared, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
-  RunResult result = open ? Serve(job, prepared, record, resume, ledger, console)
-                          : NothingToDo(plan, resume);
+  RunResult result =
+      open ? Serve(job, prepared, record, resume, ledger, console) : NothingToDo(plan, resume);
   // All workers have ended: what one that was killed left half-written goes, too.
   if (result.status != "interrupted") {
     SweepDead(plan, record.Key(), job.execution.scratch, ledger, true);
   }
-  result.wall_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   ReportContext context;
   context.job = job.name;

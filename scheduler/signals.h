@@ -1,5 +1,5 @@
-// INT, TERM and USR1 ask a run to drain; a second INT or TERM ends the process at once with exit code 75 (its
-// children die with it).
+// INT, TERM and USR1 ask a run to drain; a second INT or TERM ends the process at once with exit
+// code 75 (its children die with it).
 #pragma once
 
 #include <string>

@@ -83,8 +83,8 @@ void SizeUnits(Plan& plan, int64_t unit_memory) {
       item.staged = false;
       SetCosts(item, params, nullptr);
     } else {
-      // The small units for balance at the end lie in the last fifth of every item, not of the job: an
-      // item's place in the job must not decide its blocks, hence its key.
+      // The small units for balance at the end lie in the last fifth of every item, not of the job:
+      // an item's place in the job must not decide its blocks, hence its key.
       item.sizing.tail_begin = grid - grid / kTailShare;
       const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing);
       item.infer_units = static_cast<int32_t>(geometry.units());

@@ -29,9 +29,10 @@ int StatusCommand(const fs::path& work, bool json) {
   const Json& units = status.at("units");
   std::cout << fmt::format("{}: {}/{} tiles; units: {} waiting, {} leased, {} done, {} failed\n",
                            status.at("state").get<std::string>(),
-                           status.at("tiles_done").get<int64_t>(), status.at("tiles").get<int64_t>(),
-                           units.at("waiting").get<int64_t>(), units.at("leased").get<int64_t>(),
-                           units.at("done").get<int64_t>(), units.at("failed").get<int64_t>());
+                           status.at("tiles_done").get<int64_t>(),
+                           status.at("tiles").get<int64_t>(), units.at("waiting").get<int64_t>(),
+                           units.at("leased").get<int64_t>(), units.at("done").get<int64_t>(),
+                           units.at("failed").get<int64_t>());
   for (const Json& worker : status.at("workers"))
     std::cout << fmt::format("  {} on {} (pid {}, {}): {}\n", worker.at("id").get<std::string>(),
                              worker.at("host").get<std::string>(), worker.at("pid").get<int64_t>(),
@@ -68,7 +69,8 @@ int VerifyCommand(const fs::path& work, bool json) {
     if (reason.empty())
       ++whole;
     else
-      wrong.push_back({{"output", Printable(record.path, 8192)}, {"reason", Printable(reason, 2000)}});
+      wrong.push_back(
+          {{"output", Printable(record.path, 8192)}, {"reason", Printable(reason, 2000)}});
   });
   const int64_t all = whole + static_cast<int64_t>(wrong.size());
   if (json) {
