@@ -20,7 +20,7 @@ enum class ItemState : uint8_t { kOpen, kUnchanged, kFailed };
 struct Resume {
   std::vector<ItemState> items;  // kUnchanged: published output is whole; kFailed: refused
   std::vector<std::pair<int64_t, BrickRecord>>
-      bricks;                 // infer units whose brick is there and right
+      bricks;  // infer units whose brick is there and right
   std::vector<std::pair<int64_t, BrickRecord>> stages;  // items whose stage file is there and whole
   int64_t adopted_tiles = 0;  // of bricks found on disk that the ledger did not know
 };
@@ -82,8 +82,9 @@ class Coordinator {
   uint16_t port() const;  // listening since construction
 
   // Serves until all is done, failed or drained, then ends the workers. `tick` runs about ten times
-  // a second on this thread (supervise children there). Throws Error only for what ends the run
-  // (exit 1).
+  // a second on this thread (supervise children there; what it adds to the ledger is committed with
+  // the next results). A ledger that can't be written (a full disk) ends the run as "interrupted";
+  // all else that ends it is thrown as Error (exit 1).
   RunResult Run(const std::function<void(const Progress&)>& progress,
                 const std::function<void()>& tick);
 
