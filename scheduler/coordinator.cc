@@ -194,7 +194,7 @@ struct Coordinator::Impl {
       if (!CommitOrDrain()) break;
       if (now >= next_tick) {
         next_tick = now + kTick;
-        if (tick) tick();
+        if (tick && !Writing(tick)) break;  // it may add to the ledger, too
         LookAfterWorkers(now);
         TooManyFailures();
         if (!CommitOrDrain()) break;
@@ -213,10 +213,10 @@ struct Coordinator::Impl {
     for (auto& s : sessions.all()) s->changed_at += gap;
   }
 
-  // False: the ledger can't be written, which ends the run in words.
-  bool CommitOrDrain() {
+  // False: the ledger can't be written (a full disk), which ends the run in words.
+  bool Writing(const std::function<void()>& work) {
     try {
-      Commit();
+      work();
       return true;
     } catch (const Error& error) {
       if (error.fault() != Fault::kOutput) throw;
@@ -224,6 +224,9 @@ struct Coordinator::Impl {
       ledger_failed = true;
       return false;
     }
+  }
+  bool CommitOrDrain() {
+    return Writing([this] { Commit(); });
   }
 
   void TooManyFailures() {
@@ -271,7 +274,7 @@ struct Coordinator::Impl {
       server.Poll(0.02);
       if (Now() >= next_tick) {
         next_tick = Now() + kTick;
-        if (tick) tick();
+        if (tick) Writing(tick);
       }
     }
     // What came in after the end of a drained run counts, too.

@@ -82,8 +82,9 @@ class Coordinator {
   uint16_t port() const;  // listening since construction
 
   // Serves until all is done, failed or drained, then ends the workers. `tick` runs about ten times
-  // a second on this thread (supervise children there). Throws Error only for what ends the run
-  // (exit 1).
+  // a second on this thread (supervise children there; what it adds to the ledger is committed with
+  // the next results). A ledger that can't be written (a full disk) ends the run as "interrupted";
+  // all else that ends it is thrown as Error (exit 1).
   RunResult Run(const std::function<void(const Progress&)>& progress,
                 const std::function<void()>& tick);
 

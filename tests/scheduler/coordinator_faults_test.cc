@@ -1,3 +1,8 @@
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "tests/scheduler/coordinator_fixture.h"
 
 namespace tilery {
@@ -259,6 +264,39 @@ TEST_F(CoordinatorFaults, AWorkerOfAnotherRunOrWithAWrongTokenIsNotWelcome) {
   const RunResult r = Result();
   EXPECT_EQ(r.status, "done");
   EXPECT_EQ(r.workers.size(), 1u);
+}
+
+// A limit on the size of files stands for the full disk.
+TEST_F(CoordinatorFaults, AFullDiskUnderTheLedgerInterruptsTheRunInWords) {
+  Plan(std::vector<ItemSpec>(20000, {1}));
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    Ledger ledger(folder_.path());
+    const Resume resume =
+        PlanResume(plan_, Existing::kRefuse, context_.numerics_key, context_.scratch, ledger);
+    Coordinator coordinator(plan_, resume, ledger, context_, options_);
+    const rlim_t now = std::filesystem::file_size(folder_ / "ledger.sqlite-wal");
+    const rlimit limit{now + 2000000, now + 2000000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto done = [](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
+      return Done{lease.work.output, {1, "hash", {1, 2, 3, 4}}, 1};
+    };
+    FakeWorker worker(coordinator.port(), options_.token, ledger.epoch(),
+                      {.tiles_ahead = 100, .work = done});
+    const RunResult r = coordinator.Run({}, {});
+    const bool named = r.interrupted_by.find("ledger.sqlite") != std::string::npos;
+    _exit(r.status == "interrupted" && named ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const Ledger ledger(folder_.path());
+  int64_t published = 0;
+  ledger.EachOutput([&](const OutputRecord& record) { published += record.published; });
+  EXPECT_GT(published, 0) << "what was committed stays";
+  EXPECT_LT(published, 20000);
 }
 
 TEST_F(CoordinatorFaults, ADeadLedgerEndsTheRunWithALostLock) {
