@@ -1,9 +1,10 @@
 // How an item's tiles are dealt out to units, and which units meet where.
 //
-// Units are the blocks of a partition of the tile grid by cuts per axis (a product partition). A unit's
-// cover is where its tiles have weight. Output voxels under one unit's cover only are its interior (one
-// box, maybe empty); all others lie in seam cells, boxes with the list of units that cover them (any
-// length), in plan order. Cells are the products of the elementary intervals of the covers per axis.
+// Units are the blocks of a partition of the tile grid by cuts per axis (a product partition). A
+// unit's cover is where its tiles have weight. Output voxels under one unit's cover only are its
+// interior (one box, maybe empty); all others lie in seam cells, boxes with the list of units that
+// cover them (any length), in plan order. Cells are the products of the elementary intervals of the
+// covers per axis.
 //
 //   units along one axis:   |-------A-------|
 //                                       |-------B-------|
@@ -24,9 +25,9 @@ namespace tilery {
 // from tile number `tail_begin` of the item on (counted along its outermost tiled axis, rounded
 // to whole layers), blocks are cut four times as fine along that axis where it allows.
 struct UnitSizing {
-  int64_t tiles = 16;                // upper bound of tiles per unit (at least one)
+  int64_t tiles = 16;                   // upper bound of tiles per unit (at least one)
   int64_t accumulator_bytes = 1 << 30;  // upper bound of the f32 accumulator over a unit's cover
-  int32_t channels = 1;              // of the accumulator
+  int32_t channels = 1;                 // of the accumulator
   int64_t tail_begin = INT64_MAX;
   bool operator==(const UnitSizing&) const = default;
 };
@@ -36,8 +37,8 @@ struct SeamCell {
   std::vector<int64_t> units;  // all that have weight there, ascending; two or more
 };
 
-// Everything geometric about one item. Immutable, hence thread-safe. Costs memory in proportion to the
-// sum (not the product) of tiles per axis.
+// Everything geometric about one item. Immutable, hence thread-safe. Costs memory in proportion to
+// the sum (not the product) of tiles per axis.
 class ItemGeometry {
  public:
   // Error(kUsage) if a single tile breaks sizing.accumulator_bytes (both numbers named).
@@ -47,21 +48,27 @@ class ItemGeometry {
   const std::vector<TileWindow>& windows(int axis) const { return windows_[axis]; }
 
   int64_t units() const;
-  Box unit_tiles(int64_t unit) const;    // half-open box of tile indices
+  Box unit_tiles(int64_t unit) const;  // half-open box of tile indices
   int64_t tiles_of(int64_t unit) const { return unit_tiles(unit).voxels(); }
-  Box unit_input(int64_t unit) const;    // item voxels its tiles read, cut to the item, padding's sources
-                                         // included
-  Box unit_cover(int64_t unit) const;    // output voxels where it has weight
-  Box interior(int64_t unit) const;      // part of cover that no other unit touches; may be empty
-  std::vector<SeamCell> seams(int64_t unit) const;      // cells of its cover beside the interior
-  std::vector<SeamCell> cells(const Box& region) const; // interiors (one unit) and seams, cut to region
-  int64_t seam_bytes() const;            // of all units' f32 partial sums
+  Box unit_input(int64_t unit) const;  // item voxels its tiles read, cut to the item, padding's
+                                       // sources included
+  Box unit_cover(int64_t unit) const;  // output voxels where it has weight
+  Box interior(int64_t unit) const;    // part of cover that no other unit touches; may be empty
+  std::vector<SeamCell> seams(int64_t unit) const;  // cells of its cover beside the interior
+  std::vector<SeamCell> cells(
+      const Box& region) const;  // interiors (one unit) and seams, cut to region
+  int64_t seam_bytes() const;    // of all units' f32 partial sums
   // Output box where the tile has weight (product of its windows).
   Box tile_cover(const Index& tile) const;
 
  private:
-  struct Interval { int64_t begin, end; int64_t first_block, last_block; };  // blocks [first, last)
-  struct IntervalRange { int64_t first, last; };  // intervals_[axis][first, last)
+  struct Interval {
+    int64_t begin, end;
+    int64_t first_block, last_block;
+  };  // blocks [first, last)
+  struct IntervalRange {
+    int64_t first, last;
+  };  // intervals_[axis][first, last)
   Index BlockOf(int64_t unit) const;
   int64_t UnitOf(const Index& block) const;
   std::vector<SeamCell> CellsOf(const std::array<IntervalRange, 3>& ranges) const;
@@ -69,8 +76,8 @@ class ItemGeometry {
   TileGrid grid_;
   UnitSizing sizing_;
   std::array<std::vector<TileWindow>, 3> windows_;
-  std::array<std::vector<int64_t>, 3> cuts_;           // tile indices, first 0, last = counts
-  std::array<std::vector<Interval>, 3> intervals_;     // elementary, ascending
+  std::array<std::vector<int64_t>, 3> cuts_;        // tile indices, first 0, last = counts
+  std::array<std::vector<Interval>, 3> intervals_;  // elementary, ascending
 };
 
 }  // namespace tilery

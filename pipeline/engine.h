@@ -1,11 +1,11 @@
-// Runs infer units on one device: gather -> model -> blend -> finalize, in batches of one fixed size that
-// may mix tiles of all submitted units.
+// Runs infer units on one device: gather -> model -> blend -> finalize, in batches of one fixed
+// size that may mix tiles of all submitted units.
 //
-// A unit's tiles are blended in tile order, passes of one tile position in pass order, into f32 sums;
-// the result has the same bits whatever else is in flight, however many lanes there are. A batch waits
-// for more tiles while MoreComing(true) stands, and is filled up (the filling discarded) otherwise.
-// If a batch of several items throws or is not finite, its tiles run again one item at a time, same size,
-// filled up; only the item that fails again fails.
+// A unit's tiles are blended in tile order, passes of one tile position in pass order, into f32
+// sums; the result has the same bits whatever else is in flight, however many lanes there are. A
+// batch waits for more tiles while MoreComing(true) stands, and is filled up (the filling
+// discarded) otherwise. If a batch of several items throws or is not finite, its tiles run again
+// one item at a time, same size, filled up; only the item that fails again fails.
 #pragma once
 
 #include <cstddef>
@@ -28,25 +28,25 @@ namespace tilery {
 struct EngineOptions {
   std::filesystem::path model;  // TorchScript file
   std::string device = "cpu";
-  int lanes = 1;                // concurrent batches; on CPUs one thread each, intra-op threads 1
-  int dims = 2;                 // 2: model input [N,C,Y,X]; 3: [N,C,Z,Y,X]
+  int lanes = 1;  // concurrent batches; on CPUs one thread each, intra-op threads 1
+  int dims = 2;   // 2: model input [N,C,Y,X]; 3: [N,C,Z,Y,X]
   int32_t channels_in = 3, channels_out = 3;
-  Index tile{1, 1, 1};          // input voxels, the one shape the model sees
+  Index tile{1, 1, 1};  // input voxels, the one shape the model sees
   Scale scale;
   Numerics numerics;
 };
 
 // One infer unit. All that is referred to stays alive until `done` was called.
 struct InferWork {
-  int64_t unit = 0;                              // plan-wide id, for the profile
-  int64_t item = 0;                              // tiles of different items never share a second try
-  std::string item_name;                         // for messages
+  int64_t unit = 0;       // plan-wide id, for the profile
+  int64_t item = 0;       // tiles of different items never share a second try
+  std::string item_name;  // for messages
   std::shared_ptr<const ItemGeometry> geometry;
-  int64_t block = 0;                             // unit index within the item
+  int64_t block = 0;  // unit index within the item
   std::shared_ptr<const Transfer> transfer;
-  ConstView input;                               // samples of `input_box`
-  Box input_box;                                 // item voxels; contains geometry->unit_input(block)
-  std::shared_ptr<const void> keep;              // owns input's memory
+  ConstView input;                   // samples of `input_box`
+  Box input_box;                     // item voxels; contains geometry->unit_input(block)
+  std::shared_ptr<const void> keep;  // owns input's memory
 };
 
 struct SeamPartial {
@@ -55,17 +55,18 @@ struct SeamPartial {
 };
 
 struct InferOutput {
-  Box interior;                            // may be empty
-  std::vector<std::byte> interior_samples; // [z,y,x,c] out_dtype, out_channels
-  std::vector<SeamPartial> seams;          // in the order of geometry->seams(block)
-  int64_t tiles = 0;                       // accepted model runs: tiles x passes with Op::kModel
-  int64_t repeated = 0;                    // model runs thrown away or run again
-  int64_t nonfinite_in = 0;                // input voxels that were not finite
+  Box interior;                             // may be empty
+  std::vector<std::byte> interior_samples;  // [z,y,x,c] out_dtype, out_channels
+  std::vector<SeamPartial> seams;           // in the order of geometry->seams(block)
+  int64_t tiles = 0;                        // accepted model runs: tiles x passes with Op::kModel
+  int64_t repeated = 0;                     // model runs thrown away or run again
+  int64_t nonfinite_in = 0;                 // input voxels that were not finite
 };
 
 using InferResult = std::variant<InferOutput, std::exception_ptr>;
 
-// Thread-safe. Destruction finishes running batches and calls `done` with Error(kTransient) for the rest.
+// Thread-safe. Destruction finishes running batches and calls `done` with Error(kTransient) for the
+// rest.
 class Engine {
  public:
   // Loads the model and proves one batch. Error(kModel) if it can't be loaded, or its output shape
@@ -76,19 +77,19 @@ class Engine {
   // `done` runs on an engine thread, exactly once; it must be quick. Never blocks.
   virtual void Submit(InferWork work, std::function<void(InferResult)> done) = 0;
   virtual void MoreComing(bool more) = 0;
-  virtual int64_t queued_tiles() const = 0;     // model runs submitted and not yet taken into a batch
-  virtual int64_t finished_batches() const = 0; // sign of life for heartbeats
+  virtual int64_t queued_tiles() const = 0;  // model runs submitted and not yet taken into a batch
+  virtual int64_t finished_batches() const = 0;  // sign of life for heartbeats
 };
 
-// Sums seam partials in plan order and finalizes them: what an assemble unit does per seam cell. `sums`:
-// [z,y,x,accumulators] f32 dense; `out`: transfer.out_dtype, out_channels, same shape.
+// Sums seam partials in plan order and finalizes them: what an assemble unit does per seam cell.
+// `sums`: [z,y,x,accumulators] f32 dense; `out`: transfer.out_dtype, out_channels, same shape.
 void FinalizeSums(const float* sums, const Index& shape, const Transfer& transfer, const View& out);
 
 // What only the model itself can tell, asked of a one-shot child process.
 struct ModelProbe {
   bool runs = false;
-  std::string error;            // why not
-  int32_t channels_in = 0;      // 0 = none of 3, 1, 4, 2 ran
+  std::string error;        // why not
+  int32_t channels_in = 0;  // 0 = none of 3, 1, 4, 2 ran
   int32_t channels_out = 0;
   Scale scale;
 };

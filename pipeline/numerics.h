@@ -1,5 +1,5 @@
-// What decides the bytes of a result beside the plan. A header of its own, since the scheduler freezes these
-// values and must not know the engine.
+// What decides the bytes of a result beside the plan. A header of its own, since the scheduler
+// freezes these values and must not know the engine.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct Numerics {
   int64_t batch = 1;               // tiles of every model run, the last ones filled up
   std::string precision = "fp32";  // fp32 on CPUs
   std::string layout = "nchw";
-  std::string device_kind;         // e.g. "cpu/avx512/<model name>"
-  std::string torch;               // version
+  std::string device_kind;  // e.g. "cpu/avx512/<model name>"
+  std::string torch;        // version
 };
 
 }  // namespace tilery

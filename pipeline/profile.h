@@ -13,7 +13,8 @@ namespace tilery {
 
 enum class Stage : uint8_t { kRead, kDecode, kH2d, kCompute, kBlend, kD2h, kEncode, kWrite };
 inline constexpr int kStages = 8;
-const char* StageName(Stage stage);  // "read", "decode", "h2d", "compute", "blend", "d2h", "encode", "write"
+const char* StageName(
+    Stage stage);  // "read", "decode", "h2d", "compute", "blend", "d2h", "encode", "write"
 
 struct StageTotals {
   double s = 0;  // summed over threads

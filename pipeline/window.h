@@ -1,14 +1,14 @@
-// Blending windows: separable, at output resolution, normalised per axis in float64 so that the weights
-// over every coordinate sum to one, also where the last tile moved back. The weight of a voxel is
-// (wz * wy) * wx in float32.
+// Blending windows: separable, at output resolution, normalised per axis in float64 so that the
+// weights over every coordinate sum to one, also where the last tile moved back. The weight of a
+// voxel is (wz * wy) * wx in float32.
 //
-// With R = trim * scale, V' = overlap * scale - 2R, T = tile * scale, i the position inside the tile from
-// a side that has a neighbour (a side has one if any tile lies there):
+// With R = trim * scale, V' = overlap * scale - 2R, T = tile * scale, i the position inside the
+// tile from a side that has a neighbour (a side has one if any tile lies there):
 //   linear:   0 for i < R; (i - R + 0.5) / V' for R <= i < R + V'; 1 beyond. V' = 0: a switch
 //             half-way.  cosine: 0.5 - 0.5 cos(pi * linear).  Ramps of both sides multiply.
-//   crop:     1 where this tile's centre is the nearest of all tiles' centres (ties: lower), else 0.
-//   hann:     0.5 - 0.5 cos(2 pi (i + 0.5) / T) over the tile; 0 in the trim of sides with a neighbour.
-//   gaussian: exp(-0.5 ((i - (T-1)/2) / (T/8))^2); 0 in the trim likewise.
+//   crop:     1 where this tile's centre is the nearest of all tiles' centres (ties: lower), else
+//   0. hann:     0.5 - 0.5 cos(2 pi (i + 0.5) / T) over the tile; 0 in the trim of sides with a
+//   neighbour. gaussian: exp(-0.5 ((i - (T-1)/2) / (T/8))^2); 0 in the trim likewise.
 #pragma once
 
 #include <vector>
@@ -24,7 +24,8 @@ struct TileWindow {
   int64_t end() const { return begin + static_cast<int64_t>(weights.size()); }
 };
 
-// One entry per tile along `axis`. Error(kInternal) if any coordinate of the item would have no weight.
+// One entry per tile along `axis`. Error(kInternal) if any coordinate of the item would have no
+// weight.
 std::vector<TileWindow> MakeWindows(const TileGrid& grid, int axis);
 
 }  // namespace tilery
