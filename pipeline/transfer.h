@@ -47,6 +47,12 @@ struct PostOp {
 // range_lo) * HighestOf(dtype) in float64, clamped to the type and rounded half to even; labels
 // (after argmax or threshold) are never scaled; floats come out unchanged (f16: rounded to nearest
 // even).
+//
+// Stored samples that are not finite: the model sees range_lo in their place, the same in every
+// tile that reads them. kKeep: output voxels that come from such a voxel (in a channel of their
+// pass) are not a number in float outputs, stored 0 (which is range_lo) in integer ones, the first
+// label in labels. kFill: they keep the model's answer. kFail: Error(kInput). A finite result
+// beyond f16's range is Error(kModel).
 struct Transfer {
   DType in_dtype = DType::kU8;
   double raw_lo = 0, raw_hi = 255;      // stored values that become range_lo, range_hi

@@ -86,6 +86,19 @@ class UNet(nn.Module):
         return self.out(self.join(torch.cat([a, self.up(self.low(self.pool(a)))], 1)))
 
 
+class Dilated3d(nn.Module):
+    """Dilated convolutions: for a batch of one, Torch itself would choose other kernels than for more."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.n = nn.Sequential(nn.Conv3d(1, 5, 3, padding=2, dilation=2), nn.ReLU(),
+                               nn.Conv3d(5, 5, 3, padding=4, dilation=4), nn.ReLU(), nn.Conv3d(5, 1, 1))
+
+    def forward(self, x):
+        return self.n(x)
+
+
 class Labels3(nn.Module):
     """Three logits of one channel: argmax is 0 below 1/3, 1 up to 2/3, else 2; ties at the ends."""
 
@@ -167,6 +180,7 @@ def main():
     save(Conv(), out / "conv.pt", radius=3)
     save(UNet(2), out / "unet2d.pt", multiple=2)
     save(UNet(3), out / "unet3d.pt", channels=gray, dims=3, multiple=2)
+    save(Dilated3d(), out / "dilated3d.pt", channels=gray, dims=3, radius=6)
     save(Labels3(), out / "labels3.pt", channels={"in": 1, "out": 3})
     save(ThrowsOnBright(), out / "throws_on_bright.pt")
     save(NanOnBright(), out / "nan_on_bright.pt")

@@ -33,12 +33,16 @@ TEST(EngineOrder, RealNetsGiveTheSameBytesForOneAndTwoAndThreeLanes) {
   }
 }
 
-TEST(EngineOrder, AVolumetricNetGivesTheSameBytesForOneAndTwoLanes) {
-  Item item = MakePicture({40, 36, 44}, 1, DType::kU16, DType::kF32, 16, 8);
-  item.sizing.tiles = 5;
-  item.tiling.multiple = {2, 2, 2};
-  const auto one = RunItem(item, OptionsFor(item, "unet3d", 2, 1));
-  EXPECT_EQ(RunItem(item, OptionsFor(item, "unet3d", 2, 2)), one);
+TEST(EngineOrder, VolumetricNetsGiveTheSameBytesForOneAndTwoLanes) {
+  for (const char* model : {"unet3d", "dilated3d"}) {
+    for (int64_t batch : {1, 2}) {
+      Item item = MakePicture({40, 36, 44}, 1, DType::kU16, DType::kF32, 16, 8);
+      item.sizing.tiles = 5;
+      item.tiling.multiple = {2, 2, 2};
+      const auto one = RunItem(item, OptionsFor(item, model, batch, 1));
+      EXPECT_EQ(RunItem(item, OptionsFor(item, model, batch, 2)), one) << model << " " << batch;
+    }
+  }
 }
 
 TEST(EngineOrder, UnitsOfManyItemsInAnyOrderGiveEachItemItsOwnBytes) {
