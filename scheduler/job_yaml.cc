@@ -101,7 +101,10 @@ std::string JsonOnOneLine(const std::string& text) {
 JobValue ParseText(const std::string& text, const std::string& name, bool may_be_json) {
   try {
     if (HoldsMoreThanOneDocument(text)) {
-      throw Error(Fault::kUsage, name + ": holds more than one YAML document; one job a file");
+      throw Error(
+          Fault::kUsage,
+          name +
+              ": holds more than one YAML document (or begins with a stray comma); one job a file");
     }
     return Converter{name}.Convert(YAML::Load(text), 0);
   } catch (const YAML::Exception& error) {
