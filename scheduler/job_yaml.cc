@@ -1,4 +1,5 @@
 // Job files and flags as untyped values. The only file that knows yaml-cpp.
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <fstream>
@@ -65,6 +66,30 @@ struct Converter {
   }
 };
 
+// Takes no notice of what it is told.
+struct Deaf : YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// YAML::LoadAll would answer the same, but it never comes back from text that begins with a comma.
+bool HoldsMoreThanOneDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Deaf deaf;
+  return parser.HandleNextDocument(deaf) && parser.HandleNextDocument(deaf);
+}
+
 // JSON is YAML but for details: tabs in front of lines, surrogate pairs in escapes. Such a file is
 // written anew on one line, which loses nothing but line numbers. "" if it is no JSON.
 std::string JsonOnOneLine(const std::string& text) {
@@ -75,16 +100,13 @@ std::string JsonOnOneLine(const std::string& text) {
 
 JobValue ParseText(const std::string& text, const std::string& name, bool may_be_json) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      throw Error(Fault::kUsage, name + ": holds " + std::to_string(documents.size()) +
-                                     " YAML documents; one job a file");
+    if (HoldsMoreThanOneDocument(text)) {
+      throw Error(
+          Fault::kUsage,
+          name +
+              ": holds more than one YAML document (or begins with a stray comma); one job a file");
     }
-    Converter converter{name};
-    JobValue nothing;
-    nothing.where = name;
-    if (documents.empty()) return nothing;
-    return converter.Convert(documents[0], 0);
+    return Converter{name}.Convert(YAML::Load(text), 0);
   } catch (const YAML::Exception& error) {
     const std::string json = may_be_json ? JsonOnOneLine(text) : "";
     if (!json.empty()) return ParseText(json, name, false);

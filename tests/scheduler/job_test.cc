@@ -281,6 +281,13 @@ TEST_F(JobTest, AMissingPartIsNamedWithItsFlag) {
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load("just words"); }), {"map of keys", "just words"});
 }
 
+TEST_F(JobTest, AFileHoldsOneDocument) {
+  ExpectWords(
+      ErrorOf(Fault::kUsage, [&] { Load("model: {path: m.pt}\n---\nmodel: {path: n.pt}\n"); }),
+      {"job.yaml", "more than one"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { Load(", model: {path: m.pt}\n"); }), {"job.yaml"});
+}
+
 TEST_F(JobTest, WrongFlagsNameTheNearest) {
   ExpectWords(ErrorOf(Fault::kUsage, [] { LoadJob("", {{"tyle", {"1"}}}); }), {"--tyle", "--tile"});
   Flags flags = kNeeded;
