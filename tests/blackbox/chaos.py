@@ -65,7 +65,9 @@ def run_once(job: pathlib.Path) -> subprocess.Popen:
 
 def finish(p: subprocess.Popen, seconds: float = 120) -> int:
     _, err = p.communicate(timeout=seconds)
-    if p.returncode not in (0, 75, -signal.SIGKILL):
+    # Two kills that happen to hit workers with the same unit set it aside, as they should; the next run takes it up.
+    set_aside = p.returncode == 3 and "ended two workers" in err
+    if p.returncode not in (0, 75, -signal.SIGKILL) and not set_aside:
         raise SystemExit(f"exit {p.returncode}:\n{err[-3000:]}")
     return p.returncode
 
