@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "io/error.h"
 #include "scheduler/probe_client.h"
@@ -109,9 +110,9 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
   const Contract said = MergeContracts(job.model.contract, prepared.model.contract, {});
   const Contract contract = MergeContracts(job.model.contract, prepared.model.contract,
                                            Probe(said, inputs, prepared.model, prepared.warnings));
-  const std::vector<std::string> outputs = ExpandOutputs(job, paths);
+  std::vector<std::string> outputs = ExpandOutputs(job, paths);
   CheckOutputsAreNoInputs(inputs, outputs);
-  prepared.resolved = MakePlan(job, contract, prepared.model.hash, inputs, outputs);
+  prepared.resolved = MakePlan(job, contract, prepared.model.hash, std::move(inputs), std::move(outputs));
   for (const std::string& warning : prepared.resolved.warnings)
     prepared.warnings.push_back(warning);
   return prepared;
