@@ -112,7 +112,8 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
                                            Probe(said, inputs, prepared.model, prepared.warnings));
   std::vector<std::string> outputs = ExpandOutputs(job, paths);
   CheckOutputsAreNoInputs(inputs, outputs);
-  prepared.resolved = MakePlan(job, contract, prepared.model.hash, std::move(inputs), std::move(outputs));
+  prepared.resolved =
+      MakePlan(job, contract, prepared.model.hash, std::move(inputs), std::move(outputs));
   for (const std::string& warning : prepared.resolved.warnings)
     prepared.warnings.push_back(warning);
   return prepared;
