@@ -28,9 +28,9 @@ void InputHasher::Work() {
     if (allowance_ != INT64_MAX && allowance_.fetch_sub(input.stamp.size) < input.stamp.size)
       return;
     try {
-      std::string hash = HashFile(input.path);
+      std::string hash = HashFile(*input.path);
       // What changed meanwhile has no hash that belongs to its stamp.
-      if (StampOf(input.path) != input.stamp) continue;
+      if (StampOf(*input.path) != input.stamp) continue;
       std::lock_guard lock(mutex_);
       hashed_.push_back({input.index, std::move(hash)});
     } catch (const Error&) {

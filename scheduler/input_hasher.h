@@ -21,7 +21,7 @@ class InputHasher {
     std::string hash;
   };
   struct Wanted {
-    std::string path;
+    const std::string* path = nullptr;  // outlives the hasher
     FileStamp stamp;
     size_t index = 0;
   };

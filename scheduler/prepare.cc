@@ -87,7 +87,7 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
   prepared.model = ReadModelFile(job.model.path);
   const std::vector<std::string> claimed =
       ledger ? std::vector<std::string>() : ReadClaimedOutputs(job.execution.work);
-  const std::vector<std::string> paths = ListInputs(job, [&](const std::string& path) {
+  std::vector<std::string> paths = ListInputs(job, [&](const std::string& path) {
     return ledger ? ledger->FindOutput(path).has_value()
                   : std::binary_search(claimed.begin(), claimed.end(), path);
   });
@@ -111,6 +111,7 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
   const Contract contract = MergeContracts(job.model.contract, prepared.model.contract,
                                            Probe(said, inputs, prepared.model, prepared.warnings));
   std::vector<std::string> outputs = ExpandOutputs(job, paths);
+  std::vector<std::string>().swap(paths);  // a job may have 100,000
   CheckOutputsAreNoInputs(inputs, outputs);
   prepared.resolved =
       MakePlan(job, contract, prepared.model.hash, std::move(inputs), std::move(outputs));

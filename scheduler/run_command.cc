@@ -96,7 +96,7 @@ class InputMemory {
       const Item& item = plan.items[k];
       if (!item.refused.empty()) continue;
       const auto known = ledger.FindInput(item.input);
-      if (known && known->content_hash.empty()) wanted.push_back({item.input, item.stamp, k});
+      if (known && known->content_hash.empty()) wanted.push_back({&item.input, item.stamp, k});
     }
     return wanted;
   }

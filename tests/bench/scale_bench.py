@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
-import resource
 import shutil
 import statistics
 import subprocess
@@ -26,10 +25,20 @@ import nets  # noqa: E402
 
 
 def timed(*args) -> tuple[float, int, subprocess.CompletedProcess]:
-    """Seconds, peak memory of the command itself in kB, result."""
-    began = time.monotonic()
-    p = subprocess.run(["/usr/bin/time", "-f", "%M", EXECUTABLE, *map(str, args)], capture_output=True, text=True)
-    return time.monotonic() - began, int(p.stderr.strip().splitlines()[-1]), p
+    """Seconds, peak memory of the scheduler itself (not of its workers) in kB, result."""
+    began, peak = time.monotonic(), 0
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        p = subprocess.Popen([EXECUTABLE, *map(str, args)], stdout=out, stderr=err, text=True)
+        while p.poll() is None:
+            try:
+                status = pathlib.Path(f"/proc/{p.pid}/status").read_text()
+                peak = max([peak] + [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+            time.sleep(0.002 if time.monotonic() - began < 1 else 0.02)
+        seconds = time.monotonic() - began
+        out.seek(0), err.seek(0)
+        return seconds, peak, subprocess.CompletedProcess(args, p.returncode, out.read(), err.read())
 
 
 def help_time() -> None:
