@@ -2,7 +2,7 @@
 #
 #   Threads::Threads  Boost::headers (Asio)  spdlog::spdlog  nlohmann_json::nlohmann_json  yaml-cpp::yaml-cpp
 #   CLI11::CLI11  SQLite::SQLite3  ZLIB::ZLIB  PNG::PNG  JPEG::JPEG  TIFF::TIFF  xxHash::xxhash  libzip::zip
-#   LibTorch::LibTorch (only the worker's side: `tilery` must not link it)
+#   LibTorch::LibTorch (only the worker's side: `tilery` must not link it), LibTorch::CUDA (the CUDA device alone)
 
 # tilery_find_plain(<target> <header> <library> <package>): an imported target for a library whose own CMake
 # package is missing or broken in the distributions (Debian's libzip asks for tools in other packages).
