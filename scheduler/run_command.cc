@@ -117,10 +117,17 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   options.scratch_limit = job.execution.scratch_limit.value_or(-1);
   options.max_failures = job.execution.max_failures;
   options.expected_workers = static_cast<int>(launches.size());
+  // The launcher needs the coordinator's port, and the coordinator the launcher's hand for hung
+  // workers.
+  LocalLauncher* hand = nullptr;
+  options.kill_worker = [&hand](const std::string& worker) {
+    if (hand != nullptr) hand->Kill(worker);
+  };
   Coordinator coordinator(prepared.resolved.plan, resume, ledger,
                           MakeContext(job, prepared, record, launches[0].threads), options);
   LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
                          options.token, ledger.epoch(), job.execution.work);
+  hand = &launcher;
   InputMemory inputs(prepared.resolved.plan, ledger);
   size_t gone = 0;
   bool draining = false;
