@@ -34,7 +34,6 @@ struct RunOptions {
   double max_failures = 1.0;   // share of the items; beyond it the run stops as "failed"
   std::string token, work, scratch;
   std::string bind = "127.0.0.1";
-  int expected_workers = 1;
   // Ends the process of a worker that shows no sign of life (LocalLauncher::Kill), called on the
   // run's thread. Without it a hung worker only loses its leases.
   std::function<void(const std::string& worker)> kill_worker;

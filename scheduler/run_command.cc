@@ -116,7 +116,6 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   options.scratch = job.execution.scratch;
   options.scratch_limit = job.execution.scratch_limit.value_or(-1);
   options.max_failures = job.execution.max_failures;
-  options.expected_workers = static_cast<int>(launches.size());
   // The launcher needs the coordinator's port, and the coordinator the launcher's hand for hung
   // workers.
   LocalLauncher* hand = nullptr;

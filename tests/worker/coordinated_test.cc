@@ -45,7 +45,6 @@ class CoordinatedTest : public WorkerTest {
     options.token = NewToken();
     options.work = context_.work;
     options.scratch = context_.scratch;
-    options.expected_workers = workers;
     Resume resume;
     resume.items.assign(plan_.items.size(), ItemState::kOpen);
     Coordinator coordinator(plan_, resume, ledger, context_, options);
