@@ -102,9 +102,11 @@ class OutputFile {
 };
 
 // Writes a small file whole (temp + fsync + rename), replacing what is there. `mode` e.g. 0600
-// (less the umask). Its attempts are named "small-<host>-<pid>-<time>-<n>".
+// (less the umask). Its attempts are named by SmallFileAttempt.
 void WriteFileAtomically(const std::filesystem::path& path, const std::string& content,
                          Durability durability, int mode = 0644);
+// Attempt of a file that belongs to this process alone: "small-<host>-<pid>-<time>-<n>".
+std::string SmallFileAttempt();
 std::string ReadSmallFile(const std::filesystem::path& path, size_t limit = 64 << 20);
 
 // Removes files named ".tilery-*.part" in `folder` (not below) for which `is_dead(attempt)` holds.

@@ -59,21 +59,6 @@ void CreateFolders(const std::filesystem::path& folder) {
   }
 }
 
-// A name that no other process on any host that shares the folder is using, nor has left behind: in
-// containers process ids begin anew at every start, hence the time.
-std::string SmallFileAttempt() {
-  static std::atomic<uint64_t> counter{0};
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  std::string name = "small-";
-  for (const char* c = host.data(); *c != '\0' && name.size() < 100; ++c) {
-    name += IsAttemptName(std::string(1, *c)) ? *c : '-';
-  }
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return name + "-" + std::to_string(getpid()) + "-" +
-         std::to_string(std::chrono::nanoseconds(now).count()) + "-" + std::to_string(counter++);
-}
-
 }  // namespace
 
 OutputFile::OutputFile(const std::filesystem::path& target, const std::string& attempt, int mode)
@@ -222,6 +207,21 @@ Published OutputFile::Publish(Durability durability, const std::function<void()>
   }
   published.stamp = StampFrom(after);
   return published;
+}
+
+// A name that no other process on any host that shares the folder is using, nor has left behind: in
+// containers process ids begin anew at every start, hence the time.
+std::string SmallFileAttempt() {
+  static std::atomic<uint64_t> counter{0};
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  std::string name = "small-";
+  for (const char* c = host.data(); *c != '\0' && name.size() < 100; ++c) {
+    name += IsAttemptName(std::string(1, *c)) ? *c : '-';
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return name + "-" + std::to_string(getpid()) + "-" +
+         std::to_string(std::chrono::nanoseconds(now).count()) + "-" + std::to_string(counter++);
 }
 
 void WriteFileAtomically(const std::filesystem::path& path, const std::string& content,

@@ -35,16 +35,18 @@ Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes
       unit_(unit),
       bytes_(bytes),
       begin_(std::chrono::steady_clock::now()) {
-  profile_.Enter(begin_);
+  profile_.Enter();
 }
 
 Profile::Scope::~Scope() {
   profile_.Leave(stage_, unit_, bytes_, begin_, std::chrono::steady_clock::now());
 }
 
-void Profile::Enter(std::chrono::steady_clock::time_point now) {
+// Busy time is taken from a clock read under the lock: only then are its intervals disjoint. With
+// the scopes' own times, one that waited for the lock would count what another counted already.
+void Profile::Enter() {
   const std::lock_guard lock(mutex_);
-  if (open_++ == 0) open_since_ = now;
+  if (open_++ == 0) open_since_ = std::chrono::steady_clock::now();
 }
 
 void Profile::Leave(Stage stage, int64_t unit, int64_t bytes,
@@ -59,8 +61,7 @@ void Profile::Leave(Stage stage, int64_t unit, int64_t bytes,
   totals.s += Seconds(now - begin);
   totals.calls += 1;
   totals.bytes += bytes;
-  // Clocks are read before the lock, so a scope may seem to end before another began.
-  if (--open_ == 0 && now > open_since_) busy_s_ += Seconds(now - open_since_);
+  if (--open_ == 0) busy_s_ += Seconds(std::chrono::steady_clock::now() - open_since_);
   if (trace_.size() < kTraceEvents) {
     trace_.push_back(event);
   } else {
@@ -76,8 +77,7 @@ std::array<StageTotals, kStages> Profile::totals() const {
 
 double Profile::busy_s() const {
   const std::lock_guard lock(mutex_);
-  const auto now = std::chrono::steady_clock::now();
-  return busy_s_ + (open_ > 0 && now > open_since_ ? Seconds(now - open_since_) : 0.0);
+  return busy_s_ + (open_ > 0 ? Seconds(std::chrono::steady_clock::now() - open_since_) : 0.0);
 }
 
 double Profile::alive_s() const { return Seconds(std::chrono::steady_clock::now() - start_); }

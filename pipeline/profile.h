@@ -53,7 +53,7 @@ class Profile {
 
  private:
   friend class Scope;
-  void Enter(std::chrono::steady_clock::time_point now);
+  void Enter();
   void Leave(Stage stage, int64_t unit, int64_t bytes, std::chrono::steady_clock::time_point begin,
              std::chrono::steady_clock::time_point now);
   const std::chrono::steady_clock::time_point start_;

@@ -39,6 +39,12 @@ struct RunOptions {
   std::function<void(const std::string& worker)> kill_worker;
 };
 
+struct TraceRow {    // one piece of work of one thread, in the run's microseconds
+  std::string name;  // of the stage
+  int64_t begin_us = 0, duration_us = 0, thread = 0, unit = -1;
+  bool operator==(const TraceRow&) const = default;
+};
+
 struct WorkerReport {  // of profile.json, for every worker that ever joined
   std::string id, host, device;
   int64_t pid = 0;
@@ -47,8 +53,7 @@ struct WorkerReport {  // of profile.json, for every worker that ever joined
   double busy_s = 0, idle_s = 0;
   Json stages;  // name -> {s, calls, bytes}
   int64_t peak_host_bytes = 0, peak_device_bytes = 0, steady_allocations = 0;
-  Json trace;  // newest events: [name, begin_us, duration_us, thread, unit], in the run's
-               // microseconds
+  std::vector<TraceRow> trace;  // the newest
 };
 struct Failure {
   std::string item, stage, reason;

@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <map>
+#include <span>
 
 #include "io/error.h"
+#include "io/file.h"
 #include "scheduler/report.h"
 
 namespace tilery {
@@ -70,25 +74,31 @@ Json ProfileJson(const RunResult& result, const ReportContext& context) {
             {"warnings", context.warnings}}}};
 }
 
-Json TraceJson(const RunResult& result) {
-  Json events = Json::array();
+void WriteTrace(const std::filesystem::path& path, const RunResult& result) {
+  // As text, event by event: as a document in memory it would be ten times its size in the file.
+  OutputFile file(path, SmallFileAttempt(), 0644);
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  const auto flush = [&](size_t limit) {
+    if (text.size() < limit) return;
+    file.Write(std::as_bytes(std::span(text)));
+    text.clear();
+  };
   for (size_t k = 0; k < result.workers.size(); ++k) {
     const WorkerReport& worker = result.workers[k];
-    events.push_back({{"name", "process_name"},
-                      {"ph", "M"},
-                      {"pid", k},
-                      {"args", {{"name", worker.id + " " + Printable(worker.host)}}}});
-    if (!worker.trace.is_array()) continue;
-    for (const Json& event : worker.trace)  // [name, begin, duration, thread, unit]
-      events.push_back({{"name", event.at(0)},
-                        {"ph", "X"},
-                        {"pid", k},
-                        {"tid", event.at(3)},
-                        {"ts", event.at(1)},
-                        {"dur", event.at(2)},
-                        {"args", {{"unit", event.at(4)}}}});
+    text +=
+        fmt::format(R"({}{{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})",
+                    k > 0 ? ",\n" : "\n", k, Json(worker.id + " " + Printable(worker.host)).dump());
+    for (const TraceRow& row : worker.trace) {
+      text += fmt::format(
+          R"(,
+{{"name":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"unit":{}}}}})",
+          Json(Printable(row.name)).dump(), k, row.thread, row.begin_us, row.duration_us, row.unit);
+      flush(1 << 20);
+    }
   }
-  return {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
+  text += "\n]}\n";
+  flush(0);
+  file.Publish(Durability::kRename);
 }
 
 Json SummaryJson(const RunResult& result, const ReportContext& context, const std::string& work) {
@@ -111,11 +121,10 @@ Json SummaryJson(const RunResult& result, const ReportContext& context, const st
 void WriteReports(const std::filesystem::path& work, const RunResult& result,
                   const ReportContext& context) {
   const Json profile = ProfileJson(result, context);
-  const Json trace = TraceJson(result);
   WriteFileAtomically(work / "profile.json", profile.dump(1) + "\n", Durability::kRename);
-  WriteFileAtomically(work / "trace.json", trace.dump() + "\n", Durability::kRename);
+  WriteTrace(work / "trace.json", result);
   WriteFileAtomically(work / "report.html",
-                      ReportHtml(profile, trace, SummaryJson(result, context, work.string())),
+                      ReportHtml(profile, result, SummaryJson(result, context, work.string())),
                       Durability::kRename);
 }
 

@@ -28,10 +28,12 @@ Json ProfileJson(const RunResult& result, const ReportContext& context);
 std::string BoundBy(const RunResult& result);
 
 // Chrome trace format: one process per worker, one row per thread; times in microseconds.
-Json TraceJson(const RunResult& result);
+// Errors: Error(kOutput).
+void WriteTrace(const std::filesystem::path& path, const RunResult& result);
 
 // One self-contained page; everything from the data is escaped.
-std::string ReportHtml(const Json& profile, const Json& trace, const Json& summary);
+// `result` gives the timeline.
+std::string ReportHtml(const Json& profile, const RunResult& result, const Json& summary);
 
 // `run --json`'s document.
 Json SummaryJson(const RunResult& result, const ReportContext& context, const std::string& work);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "io/error.h"
@@ -128,21 +129,22 @@ std::string StageTable(const Json& workers, double wall) {
 
 // One row per worker and thread, the newest events; too many would make the page slow, so bars that
 // would be narrower than a quarter pixel are left out.
-std::string Timeline(const Json& trace) {
-  std::map<std::pair<int64_t, int64_t>, std::vector<const Json*>> rows;
+std::string Timeline(const RunResult& result) {
+  std::map<std::pair<size_t, int64_t>, std::vector<const TraceRow*>> rows;
   int64_t end = 1;
   std::map<std::string, int> colour;
   for (int k = 0; k < kStages; ++k) colour[StageName(static_cast<Stage>(k))] = k;
-  for (const Json& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    rows[{event.at("pid").get<int64_t>(), event.at("tid").get<int64_t>()}].push_back(&event);
-    end = std::max(end, event.at("ts").get<int64_t>() + event.at("dur").get<int64_t>());
+  for (size_t k = 0; k < result.workers.size(); ++k) {
+    for (const TraceRow& event : result.workers[k].trace) {
+      rows[{k, event.thread}].push_back(&event);
+      end = std::max(end, event.begin_us + event.duration_us);
+    }
   }
   if (rows.empty()) return "<p class=dim>No work was done in this run.</p>\n";
   constexpr double kWidth = 1000, kRow = 14;
   std::string bars;
   double y = 0;
-  int64_t last = -1;
+  std::optional<size_t> last;
   for (const auto& [row, events] : rows) {
     if (row.first != last) {
       bars += fmt::format("<text x='2' y='{}' font-size='10' fill='gray'>worker {}</text>\n",
@@ -150,11 +152,11 @@ std::string Timeline(const Json& trace) {
       y += kRow;
       last = row.first;
     }
-    for (const Json* event : events) {
-      const double x = kWidth * event->at("ts").get<double>() / end;
-      const double w = kWidth * event->at("dur").get<double>() / end;
+    for (const TraceRow* event : events) {
+      const double x = kWidth * static_cast<double>(event->begin_us) / static_cast<double>(end);
+      const double w = kWidth * static_cast<double>(event->duration_us) / static_cast<double>(end);
       if (w < 0.25) continue;
-      const auto found = colour.find(event->at("name").get<std::string>());
+      const auto found = colour.find(event->name);
       bars += fmt::format("<rect x='{:.2f}' y='{}' width='{:.2f}' height='{}' fill='{}'/>\n", x, y,
                           w, kRow - 3, found == colour.end() ? "#999" : kColours[found->second]);
     }
@@ -186,7 +188,7 @@ std::string FailureTable(const Json& failures) {
 
 }  // namespace
 
-std::string ReportHtml(const Json& profile, const Json& trace, const Json& summary) {
+std::string ReportHtml(const Json& profile, const RunResult& result, const Json& summary) {
   const Json& job = profile.at("job");
   const std::string status = summary.at("status");
   const double wall = profile.at("wall_s");
@@ -216,7 +218,7 @@ std::string ReportHtml(const Json& profile, const Json& trace, const Json& summa
   out += Card(profile.at("bound_by"), "bound by");
   out += "</div>\n<h2>Workers</h2>\n" + WorkerTable(profile.at("workers"));
   out += "<h2>Stages</h2>\n" + StageTable(profile.at("workers"), wall);
-  out += "<h2>Timeline</h2>\n" + Timeline(trace);
+  out += "<h2>Timeline</h2>\n" + Timeline(result);
   out += "<h2>Failures</h2>\n" + FailureTable(profile.at("failures"));
   return out + "</html>\n";
 }

@@ -133,10 +133,7 @@ WorkerReport SessionTable::Report(const Session& session, bool busy, bool whole)
     report.stages = nullptr;
     return report;
   }
-  report.trace = Json::array();
-  for (const TraceRow& row : session.trace) {
-    report.trace.push_back({row.name, row.begin_us, row.duration_us, row.thread, row.unit});
-  }
+  report.trace.assign(session.trace.begin(), session.trace.end());
   return report;
 }
 

@@ -13,11 +13,6 @@
 
 namespace tilery {
 
-struct TraceRow {
-  std::string name;
-  int64_t begin_us = 0, duration_us = 0, thread = 0, unit = -1;
-};
-
 struct Session {
   WorkerReport report;
   UnitQueue::WorkerIndex index = 0;

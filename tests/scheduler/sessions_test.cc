@@ -69,7 +69,7 @@ TEST_F(Sessions, ProfilesMoveTraceEventsToTheClockOfTheRun) {
   EXPECT_EQ(report.idle_s, 6.0);
   EXPECT_EQ(report.peak_host_bytes, 77);
   EXPECT_EQ(report.stages.at("read").at("calls"), 2);
-  EXPECT_EQ(report.trace, Json::array({{"read", 7000000, 20, 1, 7}}));
+  EXPECT_EQ(report.trace, (std::vector<TraceRow>{{"read", 7000000, 20, 1, 7}}));
   EXPECT_TRUE(SessionTable::Report(s, false, false).trace.empty());
 }
 
