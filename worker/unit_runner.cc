@@ -318,6 +318,9 @@ struct UnitRunner::Impl {
     readers.Join();
     engine.reset();  // hands what is left to the writers, which abandon it
     writers.Join();
+    // A unit that was begun at the very moment may have come too late for its pool.
+    const std::lock_guard lock(mutex);
+    tasks.clear();
   }
 };
 

