@@ -11,22 +11,21 @@ namespace {
 
 constexpr size_t kTagDigits = 12;
 
-// The same however the folder is written: "/out/w", "/out/w/", "/out/./w".
-std::string TagOf(const std::string& work) {
+}  // namespace
+
+std::string WorkTag(const std::string& work) {
   std::filesystem::path path = std::filesystem::path(work).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  if (!path.has_filename()) path = path.parent_path();  // "/out/w/"
   return HashText(path.native()).substr(0, kTagDigits);
 }
 
-}  // namespace
-
 std::string AttemptName(const std::string& work, int64_t unit, int64_t epoch, int64_t attempt) {
-  return TagOf(work) + "." + std::to_string(unit) + "." + std::to_string(epoch) + "." +
+  return WorkTag(work) + "." + std::to_string(unit) + "." + std::to_string(epoch) + "." +
          std::to_string(attempt);
 }
 
 bool IsAttemptOf(const std::string& work, const std::string& attempt) {
-  const std::string tag = TagOf(work) + ".";
+  const std::string tag = WorkTag(work) + ".";
   if (!attempt.starts_with(tag)) return false;
   const std::string_view numbers = std::string_view(attempt).substr(tag.size());
   return std::count(numbers.begin(), numbers.end(), '.') == 2 &&

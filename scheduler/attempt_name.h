@@ -11,6 +11,9 @@
 
 namespace tilery {
 
+// `work` as 12 hex digits, the same however the folder is written.
+std::string WorkTag(const std::string& work);
+
 // Unique among all attempts of all runs in all work folders.
 std::string AttemptName(const std::string& work, int64_t unit, int64_t epoch, int64_t attempt);
 
