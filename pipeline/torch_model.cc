@@ -28,6 +28,16 @@ namespace {
 // What Torch's own allocator says, and ours.
 constexpr const char* kOutOfMemory = "DefaultCPUAllocator: can't allocate memory";
 
+bool SaysOutOfMemory(const std::string& what) {
+  return what.find(kOutOfMemory) != std::string::npos;
+}
+
+// A want of memory must never choose the form of a model: another worker would choose differently,
+// and its bytes would differ.
+bool IsOutOfMemory(const std::exception& e) {
+  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr || SaysOutOfMemory(e.what());
+}
+
 // The interpreter's messages are long traces that end in what the model said; that line is kept.
 std::string LastLine(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -38,7 +48,7 @@ std::string LastLine(std::string text) {
 [[noreturn]] void Rethrow(const std::filesystem::path& path, const std::string& doing,
                           const std::string& what) {
   const std::string where = "model " + Printable(path.native()) + " " + doing + ": ";
-  if (what.find(kOutOfMemory) != std::string::npos) {
+  if (SaysOutOfMemory(what)) {
     throw Error(Fault::kTransient, where + "not enough memory; use a smaller tile or batch");
   }
   throw Error(Fault::kModel, where + LastLine(what));
@@ -156,15 +166,22 @@ class TorchScriptModel final : public Model {
   }
 
   ModelOutput Prepare(const std::vector<int64_t>& shape) override {
+    return Guarded(path_, "failed", [&] { return Keep(PreparedFor(shape)); });
+  }
+
+ private:
+  // The answer to the trial values.
+  at::Tensor PreparedFor(const std::vector<int64_t>& shape) {
     int64_t count = 1;
     for (int64_t extent : shape) count *= extent;
     const std::vector<float> values = TrialValues(count);
+    std::vector<float> input;
     try {
       // Weights in the order of the convolutions' kernels, and tensors between them likewise.
       torch::jit::Module loaded = Loaded();
       torch::jit::Module fast = torch::jit::optimize_for_inference(loaded);
       if (Pays(fast, shape[0])) {
-        std::vector<float> input = values;
+        input = values;
         std::vector<int64_t> one = shape;
         one[0] = 1;
         const at::Tensor plain = Forward(module_, input.data(), one);
@@ -172,17 +189,17 @@ class TorchScriptModel final : public Model {
         const at::Tensor answer = Forward(fast, input.data(), shape);
         if (SameAnswers(plain, answer)) {
           module_ = fast;
-          return Keep(answer);
+          return answer;
         }
       }
-    } catch (const std::exception&) {
+    } catch (const std::exception& e) {
+      if (IsOutOfMemory(e)) throw;
       // Not every model can be rewritten; if it is the model itself that throws, so it will below.
     }
-    std::vector<float> input = values;
-    return Run(input.data(), shape);
+    input = values;
+    return Forward(module_, input.data(), shape);
   }
 
- private:
   // Dense f32 that shares no memory with the input: whoever keeps it must not see the next batch
   // through it.
   static at::Tensor Forward(torch::jit::Module& module, float* input,
@@ -226,7 +243,8 @@ class TorchScriptModel final : public Model {
     const torch::jit::Module module = Loaded();
     try {
       return torch::jit::freeze(module);
-    } catch (const std::exception&) {
+    } catch (const std::exception& e) {
+      if (IsOutOfMemory(e)) throw;
       return module;  // some can't be frozen (attributes that change); they run as they are
     }
   }

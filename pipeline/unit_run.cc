@@ -10,6 +10,8 @@ namespace tilery {
 UnitRun::UnitRun(InferWork work, std::function<void(InferResult)> done,
                  std::atomic<int64_t>& parked)
     : work_(std::move(work)), done_(std::move(done)), parked_count_(parked) {
+  // Work that will be refused may name any block.
+  if (work_.block < 0 || work_.block >= work_.geometry->units()) return;
   tiles_box_ = work_.geometry->unit_tiles(work_.block);
   tiles_ = tiles_box_.voxels();
   for (size_t p = 0; p < work_.transfer->passes.size(); ++p) {
@@ -35,7 +37,8 @@ void UnitRun::Enter() {
 
 bool UnitRun::Open(Device& device) {
   const std::lock_guard opening(opening_);
-  if (!opened_) {
+  // What was refused is never read: nothing says that its samples are there.
+  if (!opened_ && !failed()) {
     opened_ = true;
     try {
       memory_ = device.Open(work_);

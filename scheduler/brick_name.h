@@ -15,7 +15,4 @@ struct ScratchName {
 // nullopt if `name` has another form. Lists of bricks have no attempt: "<key>.<epoch>.list".
 std::optional<ScratchName> ParseScratchName(const std::string& name);
 
-// Epoch of an attempt name "<unit>.<epoch>.<attempt>"; -1 if it has another form.
-int64_t EpochOfAttempt(const std::string& attempt);
-
 }  // namespace tilery

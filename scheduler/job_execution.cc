@@ -1,6 +1,7 @@
 // How a job is run: devices, workers, memory, folders.
 #include <set>
 
+#include "scheduler/attempt_name.h"
 #include "scheduler/job_filler.h"
 
 namespace tilery {
@@ -66,7 +67,10 @@ void FillExecution(const JobFiller& from, Job& job) {
     execution.work = fs::path(execution.work).lexically_normal().string();
   }
   while (execution.work.size() > 1 && execution.work.ends_with('/')) execution.work.pop_back();
-  from.With("execution.scratch", [&](auto& v, auto& k) { execution.scratch = from.PathOf(v, k); });
+  // Several jobs may be given one fast disk: each sweeps, and counts on, a folder of its own there.
+  from.With("execution.scratch", [&](auto& v, auto& k) {
+    execution.scratch = from.PathOf(v, k) + "/tilery-" + WorkTag(execution.work);
+  });
   if (execution.scratch.empty()) execution.scratch = execution.work + "/scratch";
 }
 

@@ -26,9 +26,10 @@ Resume PlanResume(const Plan& plan, Existing existing, const std::string& numeri
 // Key that goes into records: item key and numerics key in one.
 std::string OutputKey(const std::string& item_key, const std::string& numerics_key);
 
-// Removes what dead epochs left: bricks that no unit of this plan wants, stage files, lists of
-// bricks, temporaries in scratch and beside the outputs. `finished`: after the run, when all
-// workers have ended, so this epoch's leftovers are dead, too.
+// Called while no worker is at work. Removes what dead epochs left: bricks that no unit of this
+// plan wants, stage files, lists of bricks; and all temporaries of this work folder's units in
+// scratch and beside the outputs. `finished`: after the run, so this epoch's leftovers are dead,
+// too.
 void SweepDead(const Plan& plan, const std::string& numerics_key, const std::string& scratch,
                Ledger& ledger, bool finished = false);
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "io/error.h"
+#include "scheduler/attempt_name.h"
 #include "scheduler/brick_name.h"
 #include "scheduler/resume.h"
 
@@ -97,12 +98,6 @@ std::optional<ScratchName> ParseScratchName(const std::string& name) {
   return ScratchName{f[0], kind, *epoch};
 }
 
-int64_t EpochOfAttempt(const std::string& attempt) {
-  const std::vector<std::string> f = Fields(attempt);
-  if (f.size() != 3 || !WholeNumber(f[0]) || !WholeNumber(f[2])) return -1;
-  return WholeNumber(f[1]).value_or(-1);
-}
-
 void SweepDead(const Plan& plan, const std::string& numerics_key, const std::string& scratch,
                Ledger& ledger, bool finished) {
   const int64_t epoch = ledger.epoch();
@@ -132,8 +127,10 @@ void SweepDead(const Plan& plan, const std::string& numerics_key, const std::str
   auto folders = OutputFolders(plan);
   if (!scratch.empty()) folders.insert(scratch);
   for (const auto& folder : folders) {
-    SweepTemporaries(folder,
-                     [&](const std::string& attempt) { return dead(EpochOfAttempt(attempt)); });
+    // Of any epoch: in a work folder that was removed and made anew they begin again.
+    SweepTemporaries(folder, [&](const std::string& attempt) {
+      return IsAttemptOf(ledger.work().native(), attempt);
+    });
   }
   // Small files are written by whoever holds the lock of the work folder, which is this process.
   std::string own = "-";

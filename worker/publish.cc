@@ -24,10 +24,6 @@ void Compare(const std::string& path, const FileStamp& planned, const FileStamp&
 
 }  // namespace
 
-std::string AttemptName(int64_t unit, int64_t epoch, int64_t attempt) {
-  return std::to_string(unit) + "." + std::to_string(epoch) + "." + std::to_string(attempt);
-}
-
 void CheckUnchanged(const std::string& path, const FileStamp& planned) {
   const std::optional<FileStamp> now = StampOf(path);
   if (!now) ThrowChanged(path, "it is gone");

@@ -10,9 +10,6 @@
 
 namespace tilery {
 
-// "<unit>.<epoch>.<attempt>": unique among all attempts of all runs in one work folder.
-std::string AttemptName(int64_t unit, int64_t epoch, int64_t attempt);
-
 // Error(kInput) "changed during the run" unless `path` still is the file that the plan saw.
 void CheckUnchanged(const std::string& path, const FileStamp& planned);
 

@@ -38,7 +38,7 @@ struct UnitEnv {
 // One attempt. `stage` follows what is being done, for messages.
 struct UnitTask {
   Lease lease;
-  std::string attempt;  // "<unit>.<epoch>.<attempt>": part of all temporary names
+  std::string attempt;  // scheduler/attempt_name.h: part of all temporary names
   std::shared_ptr<const ItemGeometry> geometry;
   int64_t tiles = 0;  // model runs
   std::atomic<bool> dropped{false};

@@ -12,11 +12,11 @@
 #include <optional>
 #include <unordered_map>
 
+#include "scheduler/attempt_name.h"
 #include "worker/assemble_unit.h"
 #include "worker/fault_points.h"
 #include "worker/geometry_cache.h"
 #include "worker/infer_unit.h"
-#include "worker/publish.h"
 #include "worker/stage_unit.h"
 
 namespace tilery {
@@ -98,7 +98,8 @@ struct UnitRunner::Impl {
   void Submit(Lease lease) {
     auto task = std::make_shared<UnitTask>();
     task->lease = std::move(lease);
-    task->attempt = AttemptName(task->lease.unit, env.epoch, task->lease.attempt);
+    task->attempt =
+        AttemptName(env.context->work, task->lease.unit, env.epoch, task->lease.attempt);
     try {
       Prepare(*task);
     } catch (...) {
@@ -318,6 +319,9 @@ struct UnitRunner::Impl {
     readers.Join();
     engine.reset();  // hands what is left to the writers, which abandon it
     writers.Join();
+    // A unit that was begun at the very moment may have come too late for its pool.
+    const std::lock_guard lock(mutex);
+    tasks.clear();
   }
 };
 

@@ -94,10 +94,13 @@ TEST(EngineFaults, DestructionReportsWhatWasNotRunAsTransient) {
   Item item = MakePicture({1, 300, 300}, 3, DType::kU8, DType::kU8, 32, 16);
   item.sizing.tiles = 4;
   Profile profile;
-  auto engine = Engine::Create(OptionsFor(item, "slow", 2, 2), profile);
+  auto engine = Engine::Create(OptionsFor(item, "slow", 5, 2), profile);
   std::atomic<int> done{0}, transient{0};
   auto works = WorksOf(item);
   const int count = static_cast<int>(works.size());
+  // The last batch waits for more, so that something is left however quick the lanes are.
+  ASSERT_NE(item.Geometry()->grid().tiles() % 5, 0);
+  engine->MoreComing(true);
   for (InferWork& work : works) {
     engine->Submit(std::move(work), [&](InferResult result) {
       ++done;

@@ -132,6 +132,8 @@ std::vector<InferResult> RunAll(Engine& engine, std::vector<InferWork> works) {
   std::condition_variable changed;
   std::vector<InferResult> results(works.size());
   size_t done = 0;
+  // So that which tiles share a batch does not depend on how quickly this thread submits.
+  engine.MoreComing(true);
   for (size_t i = 0; i < works.size(); ++i) {
     engine.Submit(std::move(works[i]), [&, i](InferResult result) {
       const std::lock_guard lock(mutex);
@@ -140,6 +142,7 @@ std::vector<InferResult> RunAll(Engine& engine, std::vector<InferWork> works) {
       changed.notify_all();
     });
   }
+  engine.MoreComing(false);
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done == results.size(); });
   return results;

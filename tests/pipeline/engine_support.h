@@ -43,7 +43,8 @@ EngineOptions OptionsFor(const Item& item, const std::string& model, int64_t bat
 // Works of all blocks of an item; the item outlives them.
 std::vector<InferWork> WorksOf(const Item& item, int64_t first_unit = 0);
 
-// Submits the works in the given order and waits for all results.
+// Submits the works in the given order, fills up a batch only when all are submitted, and waits for
+// all results.
 std::vector<InferResult> RunAll(Engine& engine, std::vector<InferWork> works);
 
 // Puts interiors together and finishes seams in plan order: the item as it would be written,

@@ -336,5 +336,40 @@ TEST(Engine, RefusesWorkThatDoesNotFitIt) {
   EXPECT_THROW(Assemble(item, results), Error);
 }
 
+TEST(Engine, RefusesWorkByNameWithoutReadingItsSamples) {
+  const Item item = MakePicture({1, 64, 64}, 3, DType::kF32, DType::kF32, 32, 8);
+  Profile profile;
+  const auto engine = Engine::Create(OptionsFor(item, "identity"), profile);
+  const auto message = [&](const std::function<void(InferWork&)>& spoil) {
+    std::vector<InferWork> works;
+    works.push_back(std::move(WorksOf(item).at(0)));
+    spoil(works[0]);
+    const auto results = RunAll(*engine, std::move(works));
+    if (std::holds_alternative<InferOutput>(results[0])) return std::string("accepted");
+    try {
+      std::rethrow_exception(std::get<std::exception_ptr>(results[0]));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.fault(), Fault::kInternal);
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(message([](InferWork&) {}), "accepted");
+  // Nothing lies where these samples would be.
+  EXPECT_NE(message([](InferWork& work) {
+              work.input.data = nullptr;
+              work.input.shape = {1, 8, 8};
+            }).find("do not cover"),
+            std::string::npos);
+  EXPECT_NE(message([](InferWork& work) {
+              work.input.data = nullptr;
+              work.input.dtype = DType::kF64;
+            }).find("no f32"),
+            std::string::npos);
+  for (const int64_t block : {int64_t{-1}, int64_t{1} << 40}) {
+    EXPECT_NE(message([&](InferWork& work) { work.block = block; }).find("item: there is no block"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace tilery

@@ -8,6 +8,7 @@
 
 #include "io/brick.h"
 #include "io/error.h"
+#include "scheduler/attempt_name.h"
 
 namespace tilery {
 namespace {
@@ -67,8 +68,7 @@ RunOptions TestOptions(const std::string& work) {
 Outcome DoUnit(const UnitWork& work, const WorkerContext& context, int64_t unit, int64_t attempt,
                int64_t epoch) {
   Done done;
-  const std::string name =
-      std::to_string(unit) + "." + std::to_string(epoch) + "." + std::to_string(attempt);
+  const std::string name = AttemptName(context.work, unit, epoch, attempt);
   const auto write = [&](const std::filesystem::path& path) {
     OutputFile file(path, name);
     file.Write(std::as_bytes(std::span(work.item_key)));

@@ -139,6 +139,19 @@ TEST_F(JobTest, TheDefaultWorkFolderLiesBesideTheOutput) {
   EXPECT_EQ(named.execution.scratch, At("w/scratch"));
 }
 
+TEST_F(JobTest, JobsThatShareAScratchFolderHaveAFolderOfTheirOwnInIt) {
+  const auto scratch = [&](const std::string& work) {
+    return Load(
+               "model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: out/}\n"
+               "execution: {scratch: fast, work: " +
+               work + "}")
+        .execution.scratch;
+  };
+  EXPECT_EQ(scratch("w").rfind(At("fast/tilery-"), 0), 0u) << scratch("w");
+  EXPECT_EQ(scratch("w"), scratch("./w/")) << "found again by the next run";
+  EXPECT_NE(scratch("w"), scratch("v"));
+}
+
 TEST_F(JobTest, AnOutputThatIsAFolderGetsASlash) {
   std::filesystem::create_directory(folder_ / "out");
   const Job job = Load("model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: out}\n");

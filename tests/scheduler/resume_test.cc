@@ -7,6 +7,7 @@
 #include <chrono>
 #include <span>
 
+#include "scheduler/attempt_name.h"
 #include "scheduler/brick_name.h"
 #include "tests/io/expect_error.h"
 #include "tests/io/temp_folder.h"
@@ -181,22 +182,32 @@ TEST_F(ResumeTest, TheSweepTakesOnlyWhatIsDead) {
   MakeFile(scratch / name(epoch - 1, "brick"), "x");
   MakeFile(scratch / name(epoch - 1, "stage"), "x");
   MakeFile(scratch / (key + "." + std::to_string(epoch - 1) + ".list"), "x");
-  MakeFile(scratch / ".tilery-3.0.4.part", "x");
-  MakeFile(folder_ / ".tilery-3.0.5.part", "x");
+  const auto temporary = [](const std::string& work, int64_t e) {
+    return ".tilery-" + AttemptName(work, 3, e, 4) + ".part";
+  };
+  const std::string work = ledger_->work();
+  for (const int64_t e : {int64_t{0}, epoch, epoch + 5}) {  // the last of a work folder before it
+    MakeFile(scratch / temporary(work, e), "x");
+    MakeFile(folder_ / temporary(work, e), "x");
+  }
+  const std::filesystem::path others = folder_ / temporary(work + "-of-another-job", 0);
+  MakeFile(others, "maybe alive");
   MakeFile(folder_ / ".tilery-small-elsewhere-1-0.part", "x");
   MakeFile(scratch / name(epoch, "brick"), "alive");
-  MakeFile(scratch / (".tilery-3." + std::to_string(epoch) + ".4.part"), "alive");
   MakeFile(scratch / "somebody.txt", "not ours");
   ledger_->RecordBrick({key, name(epoch - 1, "brick"), 1, "h", 1});
   ledger_->Commit();
   SweepDead(plan_, "numerics", context_.scratch, *ledger_);
-  EXPECT_EQ(EntriesOf(scratch), 3);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / ".tilery-3.0.5.part"));
+  EXPECT_EQ(EntriesOf(scratch), 2);
+  for (const int64_t e : {int64_t{0}, epoch, epoch + 5}) {
+    EXPECT_FALSE(std::filesystem::exists(folder_ / temporary(work, e))) << e;
+  }
   EXPECT_FALSE(std::filesystem::exists(folder_ / ".tilery-small-elsewhere-1-0.part"));
   EXPECT_FALSE(ledger_->FindBrick(key));
   SweepDead(plan_, "numerics", context_.scratch, *ledger_, true);
   EXPECT_EQ(EntriesOf(scratch), 1);
   EXPECT_TRUE(std::filesystem::exists(scratch / "somebody.txt"));
+  EXPECT_TRUE(std::filesystem::exists(others));
 }
 
 TEST_F(ResumeTest, TenThousandFinishedItemsAreRecognisedInTwoSeconds) {
@@ -228,9 +239,6 @@ TEST(ScratchName, TakesOnlyItsOwnForms) {
         key + ".-1.3.brick", std::string("...."), std::string()}) {
     EXPECT_FALSE(ParseScratchName(name)) << name;
   }
-  EXPECT_EQ(EpochOfAttempt("5.17.2"), 17);
-  EXPECT_EQ(EpochOfAttempt("small-host-1-2"), -1);
-  EXPECT_EQ(EpochOfAttempt("5.17"), -1);
 }
 
 }  // namespace

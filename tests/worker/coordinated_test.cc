@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <future>
+#include <latch>
+#include <utility>
 
 #include "scheduler/coordinator.h"
 #include "tests/worker/worker_fixture.h"
@@ -48,6 +50,8 @@ class CoordinatedTest : public WorkerTest {
     Resume resume;
     resume.items.assign(plan_.items.size(), ItemState::kOpen);
     Coordinator coordinator(plan_, resume, ledger, context_, options);
+    // Each worker's first unit waits until all of them have one, so that none comes too late.
+    const auto all_at_work = std::make_shared<std::latch>(workers);
     std::vector<std::future<AgentEnd>> agents;
     for (int i = 0; i < workers; ++i) {
       WorkerStart start;
@@ -55,11 +59,14 @@ class CoordinatedTest : public WorkerTest {
       start.endpoint = {"127.0.0.1", coordinator.port()};
       start.worker = "w" + std::to_string(i);
       start.epoch = ledger.epoch();
-      agents.push_back(std::async(std::launch::async, [start] {
+      agents.push_back(std::async(std::launch::async, [start, all_at_work] {
         AgentOptions agent;
-        agent.engine = [](const WorkerContext& context, const WorkerStart&, Profile&) {
+        agent.engine = [&](const WorkerContext& context, const WorkerStart&, Profile&) {
           return std::make_unique<FakeEngine>(
-              FakeEngine::Options{.batch = context.batch, .before = {}});
+              FakeEngine::Options{.batch = context.batch,
+                                  .before = [all_at_work, first = true](const InferWork&) mutable {
+                                    if (std::exchange(first, false)) all_at_work->arrive_and_wait();
+                                  }});
         };
         return RunAgent(start, agent);
       }));

@@ -2,7 +2,9 @@
 // without Torch.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -14,6 +16,16 @@ namespace {
 using ::testing::ElementsAre;
 
 using RunnerFlowTest = WorkerTest;
+
+// Whether `holds` becomes true, however slow the machine is.
+bool Soon(const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 TEST_F(RunnerFlowTest, FillsBatchesWhileInputsAreReadAndNeverWaitsForALeaseThatDoesNotCome) {
   const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
@@ -30,11 +42,17 @@ TEST_F(RunnerFlowTest, FillsBatchesWhileInputsAreReadAndNeverWaitsForALeaseThatD
     leases.push_back(LeaseOf(item, UnitKind::kInfer));
     Submit(leases.back());
   }
-  for (size_t i = 0; i < 40; ++i) AsDone(Await(leases[i]));
+  // Two readers: any of the last units may come to the engine last, and wait there.
+  const auto reported = [&] {
+    return std::count_if(leases.begin(), leases.end(),
+                         [&](const Lease& lease) { return Reported(lease); });
+  };
+  ASSERT_TRUE(Soon([&] { return reported() == 40 && engine_->queued_tiles() == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(reported(), 40);
   EXPECT_EQ(engine_->partial_batches(), 0);
-  EXPECT_FALSE(Reported(leases[40]));
   runner_->ExpectMore(false);
-  AsDone(Await(leases[40]));
+  for (const Lease& lease : leases) AsDone(Await(lease));
   EXPECT_EQ(engine_->finished_batches(), 6);
   EXPECT_EQ(engine_->partial_batches(), 1);
 }
@@ -52,8 +70,11 @@ TEST_F(RunnerFlowTest, BeginsFewLargeUnitsAtATime) {
     leases.push_back(LeaseOf(item, UnitKind::kInfer, block));
     Submit(leases.back());
   }
+  // One runs, two wait, five are not even read.
+  ASSERT_TRUE(
+      Soon([&] { return engine_->finished_batches() == 8 && engine_->queued_tiles() == 2 * 8; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_EQ(engine_->queued_tiles(), 2 * 8);  // one runs, two wait, five are not even read
+  EXPECT_EQ(engine_->queued_tiles(), 2 * 8);
   EXPECT_EQ(runner_->held().infer_units, 8);
   EXPECT_EQ(runner_->held().tiles, 64);
   EXPECT_EQ(runner_->held().largest, 8);
@@ -78,7 +99,7 @@ TEST_F(RunnerFlowTest, ReportsNothingForADroppedLease) {
   runner_->Drop({leases[0].lease, leases[5].lease});  // one that runs, one that waits
   open.set_value();
   for (size_t i = 1; i < 5; ++i) AsDone(Await(leases[i]));
-  while (!runner_->held().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(Soon([&] { return runner_->held().empty(); }));
   EXPECT_FALSE(Reported(leases[0]));
   EXPECT_FALSE(Reported(leases[5]));
   EXPECT_THAT(Names(out_), ElementsAre("1.npy", "2.npy", "3.npy", "4.npy"));

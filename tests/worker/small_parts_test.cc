@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "io/error.h"
+#include "scheduler/attempt_name.h"
 #include "worker/bands.h"
 #include "worker/fault_points.h"
 #include "worker/host_buffers.h"
 #include "worker/outcome.h"
-#include "worker/publish.h"
 
 namespace tilery {
 namespace {
@@ -166,9 +166,24 @@ TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
   }
 }
 
-TEST(AttemptName, DiffersBetweenUnitsRunsAndAttempts) {
-  EXPECT_EQ(AttemptName(12, 3, 1), "12.3.1");
-  EXPECT_NE(AttemptName(12, 3, 1), AttemptName(1, 23, 1));
+TEST(AttemptName, DiffersBetweenWorkFoldersUnitsRunsAndAttempts) {
+  const std::string name = AttemptName("/out/w", 12, 3, 1);
+  EXPECT_THAT(name, ::testing::MatchesRegex("[0-9a-f]+\\.12\\.3\\.1"));
+  EXPECT_NE(name, AttemptName("/out/w", 1, 23, 1));
+  EXPECT_NE(name, AttemptName("/out/v", 12, 3, 1));
+  EXPECT_EQ(name, AttemptName("/out/./w/", 12, 3, 1)) << "the same folder";
+}
+
+TEST(AttemptName, IsKnownAsOneOfItsWorkFolderOnly) {
+  const std::string name = AttemptName("/out/w", 12, 3, 1);
+  EXPECT_TRUE(IsAttemptOf("/out/w", name));
+  EXPECT_TRUE(IsAttemptOf("/out/w/", name));
+  EXPECT_FALSE(IsAttemptOf("/out/v", name));
+  for (const std::string& other :
+       {std::string("12.3.1"), name + ".4", name.substr(0, name.size() - 2), name + "x",
+        std::string("small-host-1-2"), std::string()}) {
+    EXPECT_FALSE(IsAttemptOf("/out/w", other)) << other;
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <random>
 
+#include "scheduler/attempt_name.h"
 #include "tests/worker/worker_fixture.h"
 
 namespace tilery {
@@ -36,6 +37,20 @@ TEST_F(UnitRunnerTest, PublishesASmallPictureInOneUnit) {
   EXPECT_EQ(ReadAll(item.base.output), samples);
   EXPECT_THAT(Names(out_), ElementsAre("a.png"));
   EXPECT_THAT(Names(scratch_), IsEmpty());
+}
+
+TEST_F(UnitRunnerTest, MeetsNoTemporaryOfAJobWithAnotherWorkFolder) {
+  const auto input = Write("a.npy", "npy", DType::kU8, 1, {2, 8, 8}, Noise(128, 21));
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({2, 8, 8}, {0, 0, 0}));
+  StartRunner();
+  const TestItem item = MakeItem(input, "a.npy", params);
+  const Lease lease = LeaseOf(item, UnitKind::kInfer);
+  // What a killed job left beside its output, or writes there now.
+  const fs::path other =
+      out_ / (".tilery-" + AttemptName(dir_ / "other", lease.unit, 7, lease.attempt) + ".part");
+  std::ofstream(other) << "half";
+  AsDone(Run(lease));
+  EXPECT_THAT(Names(out_), ElementsAre(other.filename().native(), "a.npy"));
 }
 
 TEST_F(UnitRunnerTest, ScalesAPictureAndKeepsItsType) {
