@@ -60,6 +60,16 @@ class Runner:
         self.started.append(p)
         return p
 
+    def start_held(self, *args, rule: str) -> subprocess.Popen:
+        """Starts a run that stands still at a place (worker/fault_points.h) until go_on(): neither a slow nor a quick
+        machine changes how far it is when the test does something to it."""
+        hold = self.dir / "held"
+        hold.touch()
+        return self.start(*args, env={"TILERY_TEST_FAULT": f"hold@{rule}", "TILERY_TEST_FAULT_HOLD": str(hold)})
+
+    def go_on(self):
+        (self.dir / "held").unlink()
+
     def status(self, work: str) -> dict | None:
         r = self("status", work, "--json", timeout=30)
         return r.json if r.code == 0 else None

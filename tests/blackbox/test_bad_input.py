@@ -54,12 +54,13 @@ def test_damaged_and_foreign_files_in_a_folder_fail_alone(run, model):
 def test_an_input_that_vanishes_or_changes_during_the_run_fails_by_name(run, model):
     for k in range(6):
         Image.fromarray(picture(330, 330, seed=k)).save(run.dir / f"p{k}.png")
-    job = run.job(model={"path": model("slow")}, input={"path": "p*.png"}, tiling={"tile": 64, "overlap": 16},
+    job = run.job(model={"path": model("identity")}, input={"path": "p*.png"}, tiling={"tile": 64, "overlap": 16},
                   output={"path": "out/{stem}.png"}, execution={"work": "work", "workers": 1})
-    p = run.start("run", job, "--json")
+    p = run.start_held("run", job, "--json", rule="write:1")
     run.wait_for("work", lambda s: s["workers"])
     (run.dir / "p4.png").unlink()
     Image.fromarray(picture(330, 330, seed=77)).save(run.dir / "p5.png")
+    run.go_on()
     p.communicate(timeout=300)
     bad = failures(run, "work")
     assert p.returncode == 3 and set(bad) == {"p4.png", "p5.png"} and "changed" in bad["p5.png"]
