@@ -19,9 +19,9 @@ import nets  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXECUTABLE = pathlib.Path(os.environ.get("TILERY", ROOT / "build/bin/tilery")).resolve()
-# Real weights and volumes that are not part of this repository; where the folder is missing, nets of the
-# same construction with seeded weights take their place.
-REAL_MODELS = pathlib.Path(os.environ.get("TILERY_TEST_MODELS", ROOT.parent / "shared/models"))
+# A folder of real weights, which are not part of this repository; without it, nets of the same construction with
+# seeded weights take their place.
+REAL_MODELS = pathlib.Path(os.environ["TILERY_REAL_MODELS"]) if os.environ.get("TILERY_REAL_MODELS") else None
 
 
 class Result:
