@@ -4,7 +4,6 @@ import io
 import os
 import shutil
 import subprocess
-import time
 
 import numpy as np
 import pytest
