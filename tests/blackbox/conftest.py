@@ -93,6 +93,12 @@ class Runner:
             p.communicate()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """What runs remember about models and devices stays out of the user's own cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def run(tmp_path):
     runner = Runner(tmp_path)

@@ -125,7 +125,7 @@ def test_a_read_only_output_folder_is_an_error_in_words(run, model):
     Image.fromarray(picture(80, 80)).save(run.dir / "a.png")
     p = in_small_disk(run, 200, ("run", "--model", model("identity"), "--input", "a.png", "--output", "small/b.png", "--tile", 64,
                                  "--work", "w"), "mount -o remount,ro small")
-    assert p.returncode in (2, 3) and "small" in p.stderr and "ead-only" in p.stderr, p.stderr
+    assert p.returncode == 3 and "small" in p.stderr and "ead-only" in p.stderr, p.stderr
 
 
 @can_mount
@@ -133,7 +133,7 @@ def test_a_full_disk_under_the_work_folder_is_an_error_in_words(run, model):
     Image.fromarray(picture(900, 900)).save(run.dir / "a.png")
     p = in_small_disk(run, 400, ("run", "--model", model("identity"), "--input", "a.png", "--output", "b.png", "--tile", 64,
                                  "--overlap", 16, "--work", "small/w"))
-    assert p.returncode in (1, 2, 3, 75) and ("No space left" in p.stderr or "full" in p.stderr or "scratch" in p.stderr), p.stderr
+    assert p.returncode in (3, 75) and "No space left" in p.stderr, p.stderr  # the item's bricks, or the ledger
     assert not (run.dir / "b.png").exists()
 
 
