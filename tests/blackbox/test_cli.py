@@ -100,6 +100,12 @@ def test_plan_of_a_huge_volume_reads_its_header_only(run, model):
     assert p["redundancy"] == pytest.approx(tiles * 128 ** 3 / np.prod(shape, dtype=float), rel=1e-3)
 
 
+def test_plan_tells_where_each_word_of_the_contract_comes_from(run, sections):
+    sections["model"]["range"] = [0, 1]
+    words = [line.split() for line in run.ok("plan", run.job(**sections)).out.splitlines()]
+    assert ["channels.in", "file"] in words and ["range", "job"] in words and ["channels.order", "assumed"] in words
+
+
 def test_plan_of_refused_items_still_exits_zero(run, model):
     Image.fromarray(picture(64, 64)).save(run.dir / "good.png")
     (run.dir / "bad.png").write_bytes(b"nothing")
