@@ -5,13 +5,22 @@
 # installs beside torch where there is no other). Defines the target tilery_cudart: the runtime that Torch uses
 # too, as a shared library, so that both see one CUDA context.
 
+# The pinned LibTorch is built for CUDA 13. A distribution's older nvcc in the PATH is passed over, as tools/setup does;
+# whoever wants it all the same sets CMAKE_CUDA_COMPILER.
+function(tilery_nvcc_is_new_enough result file)
+  execute_process(COMMAND "${file}" --version OUTPUT_VARIABLE said ERROR_QUIET)
+  if(NOT said MATCHES "release ([0-9]+)" OR CMAKE_MATCH_1 LESS 13)
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
 if(NOT CMAKE_CUDA_COMPILER)
-  set(nvcc_places "$ENV{CUDACXX}")
   cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH torch_package)
   cmake_path(GET torch_package PARENT_PATH site_packages)
   find_program(TILERY_NVCC NAMES "$ENV{CUDACXX}" nvcc
     HINTS ENV CUDA_HOME ENV CUDA_PATH
-    PATHS /usr/local/cuda "${site_packages}/nvidia/cu13" PATH_SUFFIXES bin)
+    PATHS /usr/local/cuda "${site_packages}/nvidia/cu13" PATH_SUFFIXES bin
+    VALIDATOR tilery_nvcc_is_new_enough)
   mark_as_advanced(TILERY_NVCC)
   if(TILERY_NVCC)
     set(CMAKE_CUDA_COMPILER "${TILERY_NVCC}" CACHE FILEPATH "The CUDA compiler")
@@ -19,7 +28,7 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER)
-  tilery_missing(CUDA "no nvcc was found (run tools/setup, or set CUDACXX)")
+  tilery_missing(CUDA "no nvcc of CUDA 13 was found (run tools/setup, or set CUDACXX)")
   return()
 endif()
 

@@ -56,7 +56,7 @@ void PrintForPeople(const Job& job, const Prepared& prepared, int64_t batch) {
   std::cout << fmt::format("model      {} ({})\n", Printable(prepared.model.path),
                            prepared.model.hash.substr(0, 12));
   for (const auto& [key, source] : r.contract.source)
-    std::cout << fmt::format("  {:<9}{}\n", key, source);
+    std::cout << fmt::format("  {:<18} {}\n", key, source);
   std::cout << fmt::format("items      {}, {} refused\n", r.plan.items.size(), refused);
   std::cout << fmt::format("tiles      {} of {} voxels, overlap {}, trim {}, {}\n", r.plan.tiles,
                            fmt::join(r.tile, "x"), fmt::join(r.overlap, "x"),

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

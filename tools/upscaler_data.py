@@ -201,7 +201,7 @@ def write_samples(folder: Path = SAMPLES) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temp:
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps",
-                        "--only-binary=:all:", "-d", temp, "scikit-image"], check=True)
+                        "--only-binary=:all:", "-d", temp, "scikit-image==0.26.0"], check=True)
         wheel = next(Path(temp).glob("*.whl"))
         with zipfile.ZipFile(wheel) as archive:
             for name in SAMPLE_PHOTOS:

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array<std::string_view, kFaultPlaces> kPlaceNames = {
     "read", "stage", "submit", "write", "assemble", "rename", "publish", "report"};
-constexpr std::array<std::string_view, 4> kActionNames = {"kill", "throw", "fail", "delay"};
+constexpr std::array<std::string_view, 5> kActionNames = {"kill", "throw", "fail", "delay", "hold"};
 
 template <size_t n>
 size_t Find(const std::array<std::string_view, n>& names, std::string_view name) {
@@ -47,8 +47,9 @@ FaultRule ParseRule(std::string_view rule) {
       parsed.ptr != number.data() + number.size() || argument < 1) {
     throw Error(Fault::kUsage,
                 "TILERY_TEST_FAULT: '" + std::string(rule) +
-                    "': the action is one of kill throw fail delay, the place one of read stage "
-                    "submit write assemble rename publish report, the argument a number from 1");
+                    "': the action is one of kill throw fail delay hold, the place one of read "
+                    "stage submit write assemble rename publish report, the argument a number "
+                    "from 1");
   }
   return {static_cast<FaultRule::Action>(action), static_cast<FaultPlace>(place), argument};
 }
@@ -68,6 +69,13 @@ bool MayHappen() {
   const int fd = open(once, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
   if (fd >= 0) close(fd);
   return fd >= 0;
+}
+
+void WaitWhileHeld() {
+  const char* const hold = std::getenv("TILERY_TEST_FAULT_HOLD");
+  while (hold != nullptr && access(hold, F_OK) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 }  // namespace
@@ -93,6 +101,8 @@ void FaultPoint(FaultPlace place) {
     if (rule.place != place) continue;
     if (rule.action == FaultRule::Action::kDelay) {
       std::this_thread::sleep_for(std::chrono::milliseconds(rule.argument));
+    } else if (rule.action == FaultRule::Action::kHold) {
+      if (pass >= rule.argument) WaitWhileHeld();
     } else if (rule.argument == pass && MayHappen()) {
       switch (rule.action) {
         case FaultRule::Action::kKill:

@@ -7,6 +7,8 @@
 //   throw@read:2       Error(kTransient) at the 2nd pass
 //   fail@write:1       Error(kOutput) at the 1st pass
 //   delay@read:50ms    sleeps 50 ms at every pass
+//   hold@write:4       the 4th and every later pass waits while the file named by
+//                      TILERY_TEST_FAULT_HOLD exists: the run stands still, however fast it is
 //
 // If TILERY_TEST_FAULT_ONCE names a file that does not exist, it is created by the first kill,
 // throw or fail, and there is no second one by any process: a worker dies once, not every process
@@ -27,7 +29,7 @@ enum class FaultPlace { kRead, kStage, kSubmit, kWrite, kAssemble, kRename, kPub
 inline constexpr int kFaultPlaces = 8;
 
 struct FaultRule {
-  enum class Action { kKill, kThrow, kFail, kDelay };
+  enum class Action { kKill, kThrow, kFail, kDelay, kHold };
   Action action = Action::kKill;
   FaultPlace place = FaultPlace::kRead;
   int64_t argument = 1;  // pass, from 1; of delays: milliseconds

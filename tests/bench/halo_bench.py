@@ -66,7 +66,7 @@ def brain(folder: pathlib.Path, models: pathlib.Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=pathlib.Path, default=REAL_MODELS)
+    parser.add_argument("--models", type=pathlib.Path, default=REAL_MODELS, required=REAL_MODELS is None)
     args = parser.parse_args()
     print("| model | how | against untiled | wall |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="halo-bench-") as name:

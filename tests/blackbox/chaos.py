@@ -47,6 +47,7 @@ def make_job(folder: pathlib.Path, workers: int) -> pathlib.Path:
         Image.fromarray(picture(90 + 10 * k, 120, seed=k)).save(folder / f"in{k}.png")
     Image.fromarray(picture(420, 520, seed=7)).save(folder / "in-large.png")
     Image.fromarray(picture(300, 200, seed=8)).save(folder / "in-tiff.tif")
+    (folder / "cache").mkdir()
     job = folder / "job.yaml"
     job.write_text(f"""
 model: {{path: slow.pt}}
@@ -59,8 +60,9 @@ execution: {{workers: {workers}, work: work}}
 
 
 def run_once(job: pathlib.Path) -> subprocess.Popen:
+    # A cache of its own, which the undisturbed run fills: no later run has a one-shot probe among its children.
     return subprocess.Popen([EXECUTABLE, "run", job], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                            start_new_session=True)
+                            start_new_session=True, env={**os.environ, "XDG_CACHE_HOME": str(job.parent / "cache")})
 
 
 def finish(p: subprocess.Popen, seconds: float = 120) -> int:

@@ -19,9 +19,9 @@ import nets  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXECUTABLE = pathlib.Path(os.environ.get("TILERY", ROOT / "build/bin/tilery")).resolve()
-# Real weights and volumes that are not part of this repository; where the folder is missing, nets of the
-# same construction with seeded weights take their place.
-REAL_MODELS = pathlib.Path(os.environ.get("TILERY_TEST_MODELS", ROOT.parent / "shared/models"))
+# A folder of real weights, which are not part of this repository; without it, nets of the same construction with
+# seeded weights take their place.
+REAL_MODELS = pathlib.Path(os.environ["TILERY_REAL_MODELS"]) if os.environ.get("TILERY_REAL_MODELS") else None
 
 
 class Result:
@@ -60,6 +60,16 @@ class Runner:
         self.started.append(p)
         return p
 
+    def start_held(self, *args, rule: str) -> subprocess.Popen:
+        """Starts a run that stands still at a place (worker/fault_points.h) until go_on(): neither a slow nor a quick
+        machine changes how far it is when the test does something to it."""
+        hold = self.dir / "held"
+        hold.touch()
+        return self.start(*args, env={"TILERY_TEST_FAULT": f"hold@{rule}", "TILERY_TEST_FAULT_HOLD": str(hold)})
+
+    def go_on(self):
+        (self.dir / "held").unlink()
+
     def status(self, work: str) -> dict | None:
         r = self("status", work, "--json", timeout=30)
         return r.json if r.code == 0 else None
@@ -81,6 +91,12 @@ class Runner:
             if p.poll() is None:
                 os.killpg(p.pid, signal.SIGKILL)
             p.communicate()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """What runs remember about models and devices stays out of the user's own cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

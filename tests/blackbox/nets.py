@@ -73,7 +73,7 @@ def save(name: str, path: pathlib.Path, **contract) -> None:
     torch.jit.script(make(name)).save(str(path), _extra_files={"tilery.json": json.dumps(contract)})
 
 
-def real_or_alike(net: str, folder: pathlib.Path, scratch: pathlib.Path):
+def real_or_alike(net: str, folder: pathlib.Path | None, scratch: pathlib.Path):
     """(path, contract for the job, tiling)"""
     if net == "meshnet":
         contract = {"dims": 3, "scale": 1, "channels": {"in": 1, "out": 3}, "radius": 46}
@@ -84,7 +84,7 @@ def real_or_alike(net: str, folder: pathlib.Path, scratch: pathlib.Path):
     else:
         contract = {"dims": 2, "scale": 1, "channels": {"in": 3, "out": 3}, "multiple": 4}
         tiling, file, build = {"tile": 64, "overlap": 16}, "", lambda: make("unet")
-    if file and (folder / file).exists():
+    if file and folder and (folder / file).exists():
         return folder / file, contract, tiling
     path = scratch / f"{net}.pt"
     torch.jit.script(build().eval()).save(str(path))

@@ -4,7 +4,6 @@ import io
 import os
 import shutil
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -54,12 +53,13 @@ def test_damaged_and_foreign_files_in_a_folder_fail_alone(run, model):
 def test_an_input_that_vanishes_or_changes_during_the_run_fails_by_name(run, model):
     for k in range(6):
         Image.fromarray(picture(330, 330, seed=k)).save(run.dir / f"p{k}.png")
-    job = run.job(model={"path": model("slow")}, input={"path": "p*.png"}, tiling={"tile": 64, "overlap": 16},
+    job = run.job(model={"path": model("identity")}, input={"path": "p*.png"}, tiling={"tile": 64, "overlap": 16},
                   output={"path": "out/{stem}.png"}, execution={"work": "work", "workers": 1})
-    p = run.start("run", job, "--json")
+    p = run.start_held("run", job, "--json", rule="write:1")
     run.wait_for("work", lambda s: s["workers"])
     (run.dir / "p4.png").unlink()
     Image.fromarray(picture(330, 330, seed=77)).save(run.dir / "p5.png")
+    run.go_on()
     p.communicate(timeout=300)
     bad = failures(run, "work")
     assert p.returncode == 3 and set(bad) == {"p4.png", "p5.png"} and "changed" in bad["p5.png"]
@@ -125,7 +125,7 @@ def test_a_read_only_output_folder_is_an_error_in_words(run, model):
     Image.fromarray(picture(80, 80)).save(run.dir / "a.png")
     p = in_small_disk(run, 200, ("run", "--model", model("identity"), "--input", "a.png", "--output", "small/b.png", "--tile", 64,
                                  "--work", "w"), "mount -o remount,ro small")
-    assert p.returncode in (2, 3) and "small" in p.stderr and "ead-only" in p.stderr, p.stderr
+    assert p.returncode == 3 and "small" in p.stderr and "ead-only" in p.stderr, p.stderr
 
 
 @can_mount
@@ -133,7 +133,7 @@ def test_a_full_disk_under_the_work_folder_is_an_error_in_words(run, model):
     Image.fromarray(picture(900, 900)).save(run.dir / "a.png")
     p = in_small_disk(run, 400, ("run", "--model", model("identity"), "--input", "a.png", "--output", "b.png", "--tile", 64,
                                  "--overlap", 16, "--work", "small/w"))
-    assert p.returncode in (1, 2, 3, 75) and ("No space left" in p.stderr or "full" in p.stderr or "scratch" in p.stderr), p.stderr
+    assert p.returncode in (3, 75) and "No space left" in p.stderr, p.stderr  # the item's bricks, or the ledger
     assert not (run.dir / "b.png").exists()
 
 

@@ -2,7 +2,7 @@
 import json
 import os
 import re
-import time
+import resource
 
 import numpy as np
 import pytest
@@ -74,10 +74,8 @@ def test_paths_of_a_job_file_count_from_its_folder(run, sections):
     assert (run.dir / "o/b.png").exists() and (run.dir / "o/.tilery/job/ledger.sqlite").exists()
 
 
-def test_help_is_quick_and_complete(run):
-    began = time.monotonic()
+def test_help_is_complete(run):
     r = run.ok("run", "--help")
-    assert time.monotonic() - began < 0.5
     for key in ("--model.path", "--tiling.window", "--execution.workers", "--output.existing"):
         assert key.split(".")[-1] in r.out and key.strip("-") in r.out
     assert run("nonsense").code == 2 and run().code == 2 and run.ok("--version").out.startswith("tilery ")
@@ -92,14 +90,20 @@ def test_plan_costs_nothing_and_leaves_nothing(run, sections):
     assert sorted(os.listdir(run.dir)) == sorted(before + ["job.yaml"])
 
 
-def test_plan_of_a_huge_volume_is_quick(run, model):
-    np.lib.format.open_memmap(run.dir / "v.npy", mode="w+", dtype=np.uint8, shape=(600, 3000, 2000)).flush()
-    began = time.monotonic()
+def test_plan_of_a_huge_volume_reads_its_header_only(run, model):
+    shape = (2400, 12000, 8000)  # a hole of 230 GB: reading it would take minutes
+    np.lib.format.open_memmap(run.dir / "v.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     p = run.ok("plan", "--model", model("identity", channels={"in": 1, "out": 1}), "--input", "v.npy", "--output", "o.npy",
-               "--tile", 128, "--overlap", 32, "--json").json
-    tiles = 6 * 31 * 21
-    assert time.monotonic() - began < 5 and p["tiles"] == tiles and p["items"][0]["shape"] == [600, 3000, 2000]
-    assert p["redundancy"] == pytest.approx(tiles * 128 ** 3 / (600 * 3000 * 2000), rel=1e-3)
+               "--tile", 128, "--overlap", 32, "--json", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (5, 5))).json
+    tiles = 25 * 125 * 83
+    assert p["tiles"] == tiles and p["items"][0]["shape"] == list(shape)
+    assert p["redundancy"] == pytest.approx(tiles * 128 ** 3 / np.prod(shape, dtype=float), rel=1e-3)
+
+
+def test_plan_tells_where_each_word_of_the_contract_comes_from(run, sections):
+    sections["model"]["range"] = [0, 1]
+    words = [line.split() for line in run.ok("plan", run.job(**sections)).out.splitlines()]
+    assert ["channels.in", "file"] in words and ["range", "job"] in words and ["channels.order", "assumed"] in words
 
 
 def test_plan_of_refused_items_still_exits_zero(run, model):

@@ -120,3 +120,17 @@ def test_pictures_that_share_batches_are_never_mixed(run, model):
     assert sorted(p.name for p in (run.dir / "out").iterdir() if p.is_file()) == sorted(want)
     for name, a in want.items():
         assert np.array_equal(np.asarray(Image.open(run.dir / "out" / name)), a), name
+
+
+@pytest.mark.parametrize("pad", ["reflect", "edge", "zero"])
+def test_pictures_smaller_than_the_padding_come_out_whole(run, model, pad):
+    sizes = [(1, 1), (5, 7), (1, 200), (65, 65)]
+    (run.dir / "in").mkdir()
+    for h, w in sizes:
+        Image.fromarray(picture(h, w, seed=h * w)).save(run.dir / "in" / f"{h}x{w}.png")
+    for name, scale in (("identity", 1), ("nearest4", 4)):
+        run.ok("run", "--model", model(name, scale=scale), "--input", "in", "--output", f"out{scale}/", "--tile", 64, "--overlap", 16,
+               "--tiling.pad", pad)
+        for h, w in sizes:
+            got = np.asarray(Image.open(run.dir / f"out{scale}" / f"{h}x{w}.png"))
+            assert np.array_equal(got, picture(h, w, seed=h * w).repeat(scale, 0).repeat(scale, 1)), (name, h, w)

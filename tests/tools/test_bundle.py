@@ -10,8 +10,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNTIME = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libtorch", "libc10", "libcuda.so", "ld-linux")
 
 
-def bundle(archive):
-    subprocess.run([sys.executable, ROOT / "tools/bundle", "-o", archive], check=True, capture_output=True)
+def bundle(archive, *options):
+    subprocess.run([sys.executable, ROOT / "tools/bundle", *options, "-o", archive], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +78,16 @@ def test_the_worker_of_the_archive_starts_with_the_torch_that_tilery_torch_names
             ["ldd", unpacked / "bin/tilery-worker"], env={**os.environ, "LD_LIBRARY_PATH": torch},
             capture_output=True, text=True, check=True).stdout.splitlines() if " => " in line])
     assert used["libtorch_cpu.so"].startswith(torch)
+
+
+def test_an_archive_with_tests_runs_them_without_the_source_tree(tmp_path):
+    bundle(tmp_path / "t.tar", "--tests")
+    subprocess.run(["tar", "-xf", tmp_path / "t.tar", "-C", tmp_path], check=True)
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("TILERY")}
+    env = {**bare, "TILERY_TORCH": os.environ["TILERY_TORCH_LIB"], "PYTHON": sys.executable}
+    names = ["geometry_test", "cluster_launcher_test", "pipeline_engine_test", "test_shipped_model"]
+    done = subprocess.run([tmp_path / "tilery/run_tests", *names], env=env, cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "4 passed, 0 failed", done.stdout + done.stderr
+    del env["PYTHON"]
+    done = subprocess.run([tmp_path / "tilery/run_tests", *names[2:]], env=env, capture_output=True, text=True)
+    assert "left out, since PYTHON is not set: pipeline_engine_test test_shipped_model" in done.stdout

@@ -123,3 +123,23 @@ def test_the_cuda_compiler_comes_from_pypi_where_there_is_none_of_cuda_13(machin
     before = machine.installed()
     assert machine.run("tilery_install_python", **variables).returncode == 0
     assert machine.installed() == before
+
+
+def test_a_cmake_that_is_too_old_is_replaced_by_the_one_of_the_environment(machine, tmp_path):
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    machine.stand_in("pip", f'echo "$@" >> "{machine.log}"')
+    machine.stand_in("nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'")
+    machine.stand_in("cmake", 'if [[ "$1" == --version ]]; then echo cmake version 3.22.1; else echo old >&2; exit 1; fi')
+    machine.stand_in("new", f'echo "cmake $@" >> "{machine.log}"')
+    (tmp_path / "venv/bin/python").symlink_to(machine.bin / "pip")
+    (tmp_path / "venv/bin/cmake").symlink_to(machine.bin / "new")
+    done = machine.run("tilery_install_python; tilery_build release tilery",
+                       TILERY_VENV=str(tmp_path / "venv"), CUDACXX=str(machine.bin / "nvcc"))
+    assert done.returncode == 0, done.stderr
+    assert any("requirements-cmake.txt" in line for line in machine.installed())
+    assert machine.installed()[-2:] == ["cmake --preset release", "cmake --build --preset release --target tilery"]
+
+
+def test_the_environment_counts_from_the_folder_of_the_call(machine):
+    done = machine.run(f'cd "{machine.bin}"; source "{ROOT}/tools/setup"; echo "$tilery_venv"', TILERY_VENV="mine")
+    assert done.stdout.strip() == f"{machine.bin}/mine"
