@@ -227,3 +227,12 @@ def test_a_damaged_ledger_is_an_error_in_words(run, model):
     (run.dir / "w/ledger.sqlite").write_bytes(b"no database at all" * 400)
     r = run(*args)
     assert r.code in (1, 2) and "ledger.sqlite" in r.err
+
+
+def test_a_raw_file_is_what_the_job_says_today(run, model):
+    stored = np.arange(48 * 64, dtype=np.uint16).reshape(48, 64)
+    stored.tofile(run.dir / "v.raw")
+    for shape in (stored.shape, stored.T.shape):
+        s = run.ok("run", "--model", model("identity", channels={"in": 1, "out": 1}), "--input", "v.raw", "--input.dtype", "u16",
+                   "--input.shape", *shape, "--output", "out/", "--tile", 32, "--overlap", 8, "--json").json
+        assert s["items_done"] == 1 and (run.dir / "out/v.raw").read_bytes() == stored.tobytes()
