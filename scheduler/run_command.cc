@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -156,6 +157,13 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
           coordinator.Drain(signal);
         }
       });
+  for (const WorkerLaunch& launch : launches) {
+    // Who is still starting holds nothing, and would wait for an answer that nobody gives any more.
+    const bool joined =
+        std::any_of(result.workers.begin(), result.workers.end(),
+                    [&](const WorkerReport& worker) { return worker.id == launch.id; });
+    if (!joined) launcher.Kill(launch.id);
+  }
   launcher.WaitAll(5);
   try {
     inputs.Finish(result.status == "interrupted");
