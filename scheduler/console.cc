@@ -17,6 +17,8 @@ struct Console::LogFile {
 
 namespace {
 
+constexpr int64_t kLastWords = 24 << 10;
+
 const char* Name(Console::Level level) {
   switch (level) {
     case Console::Level::kInfo:
@@ -115,6 +117,8 @@ void Console::Show(const Progress& progress) {
   }
   const bool last = progress.state != "running" && progress.state != "draining";
   if (!last && now - last_shown_ < std::chrono::seconds(5)) return;
+  // A long run must not spend on its progress what its last words need.
+  if (!last && budget_ < kLastWords) return;
   last_shown_ = now;
   Print(line);
 }

@@ -12,7 +12,8 @@
 namespace tilery {
 
 // Thread-safe. On a terminal progress is one line that is rewritten; elsewhere there are no colours
-// and no cursor movements, a progress line at most every 5 s, and 64 KiB in all.
+// and no cursor movements, a progress line at most every 5 s, and 64 KiB in all, of which progress
+// leaves the last 24 KiB to what comes at the end.
 class Console {
  public:
   enum class Level { kInfo, kWarning, kError };

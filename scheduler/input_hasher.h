@@ -2,7 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,18 +29,22 @@ class InputHasher {
     size_t index = 0;
   };
   explicit InputHasher(std::vector<Wanted> inputs);
-  ~InputHasher();              // stops after the file at hand
+  ~InputHasher();              // stops at once
   std::vector<Hashed> Take();  // what is new since the last call; thread-safe
-  // Waits until all is hashed, but starts no file once `bytes` more have been read.
-  void Finish(int64_t bytes);
+  // Waits until all is hashed, but no longer than `limit`, and starts no file once `bytes` more
+  // have been read.
+  void Finish(int64_t bytes, std::chrono::milliseconds limit);
 
  private:
+  std::optional<std::string> Hash(const Wanted& input);
   void Work();
   std::vector<Wanted> inputs_;
   std::atomic<bool> stop_{false};
   std::atomic<int64_t> allowance_{INT64_MAX};
-  std::mutex mutex_;  // guards hashed_
+  std::mutex mutex_;  // guards what follows
   std::vector<Hashed> hashed_;
+  bool ended_ = false;
+  std::condition_variable end_;
   std::thread thread_;
 };
 

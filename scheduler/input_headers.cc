@@ -15,12 +15,14 @@ InputHeader ReadOne(
   InputHeader input;
   input.path = path;
   try {
-    if (known) {
+    const std::string format = output_format.empty() ? FormatOfExtension(path) : output_format;
+    // The header of a raw file is what the job says today.
+    if (known && !raw) {
       const std::optional<FileStamp> stamp = StampOf(path);
       const Header* header = stamp ? known(path, *stamp) : nullptr;
       // What would be lost depends on metadata, which only the file has; a format loses nothing of
       // its own.
-      if (header != nullptr && (output_format.empty() || header->format == output_format)) {
+      if (header != nullptr && header->format == format) {
         input.stamp = *stamp;
         input.header = *header;
         input.identity = input.stamp;
@@ -30,7 +32,6 @@ InputHeader ReadOne(
     const std::unique_ptr<Reader> reader = OpenReader(path, raw);
     input.stamp = reader->stamp();
     input.header = reader->header();
-    const std::string& format = output_format.empty() ? FormatOfExtension(path) : output_format;
     if (!format.empty() && format != input.header.format) {
       input.losses = Losses(format, input.header, reader->metadata());
     }

@@ -39,6 +39,8 @@ struct Extent {
 enum class Existing : uint8_t { kRefuse, kSkip, kReplace };
 enum class AlphaMode : uint8_t { kAuto, kModel, kResize, kCopy, kDrop };
 
+inline constexpr int64_t kLargestBatch = 65536;  // far beyond what any device holds
+
 struct OutputSpec {
   std::string name = "output";
   std::string path;            // template, absolute

@@ -42,7 +42,13 @@ void FillExecution(const JobFiller& from, Job& job) {
   };
   from.With("execution.workers", [&](auto& v, auto& k) { execution.workers = small(v, k); });
   from.With("execution.threads", [&](auto& v, auto& k) { execution.threads = small(v, k); });
-  from.With("execution.batch", [&](auto& v, auto& k) { execution.batch = AsInteger(v, k); });
+  from.With("execution.batch", [&](auto& v, auto& k) {
+    execution.batch = AsInteger(v, k);
+    if (execution.batch.value_or(1) > kLargestBatch) {
+      RefuseValue(v, k.key,
+                  "'" + Shown(v) + "' is beyond the limit of " + std::to_string(kLargestBatch));
+    }
+  });
   from.With("execution.reproducible",
             [&](auto& v, auto& k) { execution.strict = AsWord(v, k) == "strict"; });
   from.With("execution.scratch_limit",

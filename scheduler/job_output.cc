@@ -38,8 +38,7 @@ void FillOutput(const JobFiller& from, Job& job) {
     } catch (const Error& error) {
       throw Error(Fault::kUsage, v.where + ": " + error.what());
     }
-    std::error_code error;
-    if (!output.path.ends_with('/') && fs::is_directory(output.path, error)) output.path += '/';
+    if (!output.path.ends_with('/') && IsFolder(output.path)) output.path += '/';
     if (output.path.ends_with('/') || output.path.ends_with("{ext}") ||
         output.path.ends_with("{name}") || !FormatOfExtension(output.path).empty()) {
       return;

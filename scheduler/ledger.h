@@ -44,7 +44,17 @@ class WorkLock {
   WorkLock(const WorkLock&) = delete;
   static bool Held(const std::filesystem::path& work);  // by anybody; for `status`
 
+  // Whether the folder was not there before.
+  bool made_folder() const { return !made_.empty(); }
+  // For a run that was refused before it had a plan: removes the lock file and the folders that the
+  // constructor has made, as far as nothing else lies in them. Nothing if it made none.
+  void Discard();
+
  private:
+  bool Take();
+
+  std::filesystem::path work_;
+  std::vector<std::filesystem::path> made_;  // the innermost first
   int fd_ = -1;
 };
 

@@ -120,14 +120,15 @@ int DoctorCommand(bool json) {
   check("memory", true, fmt::format("{:.1f} GiB", pages / (1 << 30)));
   try {
     std::vector<std::string> warnings;
-    const ProbeAnswer answer = AskWorker({.device = "cpu"}, warnings);
-    check("worker", true, fmt::format("{}, Torch {}", WorkerExecutable().string(), answer.torch));
+    const ProbeAnswer answer = AskWorker(ProbeRequest{}, warnings);
+    check("worker", true,
+          fmt::format("{}, Torch {}", Printable(WorkerExecutable().string()), answer.torch));
     check("device", true, answer.device_kind);
     for (const std::string& warning : warnings) check("caches", true, warning);
   } catch (const Error& e) {
     check("worker", false, e.what());
   }
-  if (const auto cache = CacheFolder()) check("caches", true, cache->string());
+  if (const auto cache = CacheFolder()) check("caches", true, Printable(cache->string()));
   if (fs::exists("/proc/driver/nvidia/version"))
     check("gpu", true, "an NVIDIA driver is loaded, but this build runs models on the CPU only");
   else

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
-#include <map>
 #include <optional>
 
 #include "cluster/launcher.h"
@@ -26,7 +25,7 @@ struct JobCommand {
   CLI::App* app = nullptr;
   std::string file;
   bool json = false;
-  std::map<std::string, std::vector<std::string>> values;  // by dotted key
+  std::vector<std::pair<std::string, CLI::Option*>> options;  // by dotted key
 
   JobCommand(CLI::App& parent, const std::string& name, const std::string& description) {
     app = parent.add_subcommand(name, description);
@@ -35,11 +34,15 @@ struct JobCommand {
     for (const JobKey& key : JobKeys()) {
       std::string names = fmt::format("--{}", key.key);
       if (*key.flag) names += fmt::format(",--{}", key.flag);
-      CLI::Option* option = app->add_option(names, values[key.key])->group("");
+      // A callback and no vector: for vectors CLI11 takes "[a]" and "{}" for lists, but files are
+      // called so, too.
+      CLI::Option* option = app->add_option(names, [](const CLI::results_t&) { return true; });
+      option->group("")->multi_option_policy(CLI::MultiOptionPolicy::Throw);
       if (TakesManyValues(key))
         option->expected(1, 1 << 24);
       else
-        option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+        option->expected(1);
+      options.emplace_back(key.key, option);
     }
     app->allow_extras();
     app->footer("\nEvery key of a job file is also a flag:\n" + JobKeysHelp());
@@ -53,8 +56,8 @@ struct JobCommand {
                               Printable(word), app->get_name()));
     }
     Flags flags;
-    for (const auto& [key, given] : values)
-      if (!given.empty()) flags.emplace_back(key, given);
+    for (const auto& [key, option] : options)
+      if (option->count() > 0) flags.emplace_back(key, option->results());
     if (file.empty() && flags.empty())
       throw Error(Fault::kUsage,
                   fmt::format("tilery {}: name a job file, or give --model, --input and "

@@ -48,6 +48,23 @@ std::optional<Json> ReadRecord(const std::filesystem::path& path, Fault fault) {
   }
 }
 
+// Refuses a record that this program would not follow to the letter.
+void CheckMeetable(const Json& given, const NumericsRecord& record, const NumericsRecord& fresh,
+                   const std::string& path) {
+  const auto refuse = [&](const char* key, const Json& value, const std::string& allowed) {
+    throw Error(Fault::kUsage,
+                fmt::format("--numerics {}: {} is {}, but {} is what can be met here",
+                            Printable(path), key, value.dump(), allowed));
+  };
+  const Json wanted = ToRecordJson(fresh);
+  if (record.numerics.batch < 1 || record.numerics.batch > kLargestBatch)
+    refuse("batch", record.numerics.batch, fmt::format("1 to {}", kLargestBatch));
+  for (const char* key : {"numerics_number", "layout", "precision", "intra_op_threads"}) {
+    const Json value = given.value(key, Json());
+    if (value != wanted.at(key)) refuse(key, value, wanted.at(key).dump());
+  }
+}
+
 }  // namespace
 
 std::string NumericsRecord::Key() const { return HashText(ToRecordJson(*this).dump()); }
@@ -92,26 +109,27 @@ NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
                       Printable(job.execution.numerics_file), record.model_hash,
                       record.numerics.device_kind, record.numerics.torch, model_hash, device_kind,
                       torch));
+    CheckMeetable(*given, record, fresh, job.execution.numerics_file);
     fresh = record;
   }
   const auto old = ReadRecord(kept, Fault::kInternal);
   const Json wanted = ToRecordJson(fresh);
   if (old && *old != wanted) {
-    // The same model and tiling asked for another device or Torch: the record decides bytes, so
-    // what the old one made is not reused.
+    // The record decides bytes, so what the old one made is not reused. A batch that differs is the
+    // job's own doing (its tile, its unit_memory), all else is that of the machine or the program.
     const bool same_model = old->at("model_hash") == wanted.at("model_hash");
     std::string differs;
     for (const auto& [key, value] : wanted.items())
-      if (!old->contains(key) || old->at(key) != value)
+      if (key != "batch" && (!old->contains(key) || old->at(key) != value))
         differs += fmt::format("{}{}: {} was {}", differs.empty() ? "" : ", ", key, value.dump(),
                                old->contains(key) ? old->at(key).dump() : "unset");
-    if (same_model && job.execution.strict)
+    if (same_model && !differs.empty() && job.execution.strict)
       throw Error(
           Fault::kUsage,
           fmt::format("execution.reproducible is strict and {} holds another numerics record "
                       "({}); use the same device and Torch, or another work folder",
                       Printable(kept.string()), differs));
-    if (same_model) fresh.deviations.push_back(differs);
+    if (same_model && !differs.empty()) fresh.deviations.push_back(differs);
   }
   if (!old || *old != wanted) WriteFileAtomically(kept, wanted.dump(1) + "\n", Durability::kFsync);
   return fresh;

@@ -16,7 +16,8 @@ struct NumericsRecord {
   Numerics numerics;
   std::string model_hash;
   std::string Key() const;              // 32 hex digits, over all of it
-  std::vector<std::string> deviations;  // from an earlier record of this work folder
+  std::vector<std::string> deviations;  // of machine or program from an earlier record of this work
+                                        // folder; another batch is the job's own doing and is none
 };
 
 // On CPUs nothing is measured: the batch is the largest power of two, at most 8, whose working set,

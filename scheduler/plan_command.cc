@@ -65,8 +65,8 @@ void PrintForPeople(const Job& job, const Prepared& prepared, int64_t batch) {
   std::cout << fmt::format("batch      {}\n", batch);
   std::cout << fmt::format("work       {:.2f} voxels run per voxel\n", r.redundancy);
   std::cout << fmt::format("host       {} per worker (estimate)\n", Bytes(r.host_bytes));
-  std::cout << fmt::format("scratch    {} at most, {} of it seams\n", Bytes(r.scratch_bytes),
-                           Bytes(r.seam_bytes));
+  std::cout << fmt::format("scratch    {} at a time; seams of all items {}\n",
+                           Bytes(r.scratch_bytes), Bytes(r.seam_bytes));
   std::cout << fmt::format("output     {} uncompressed\n", Bytes(r.output_bytes));
   size_t shown = 0;
   for (const Item& item : r.plan.items) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,10 @@ struct ChildResult {
 ChildResult RunChild(const std::vector<std::string>& argv, const std::string& input) {
   int to[2], out[2], err[2];
   if (pipe2(to, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
+    throw Error(Fault::kInternal, Errno("pipe for " + argv[0], errno));
+  // A request is far smaller than a pipe's buffer, so this never blocks; and it is written before
+  // there is a child that could die, so that no SIGPIPE ends us.
+  if (write(to[1], input.data(), input.size()) != static_cast<ssize_t>(input.size()))
     throw Error(Fault::kInternal, Errno("pipe for " + argv[0], errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -65,15 +70,15 @@ ChildResult RunChild(const std::vector<std::string>& argv, const std::string& in
     close(to[1]), close(out[0]), close(err[0]);
     throw Error(Fault::kUsage, Errno("start " + Printable(argv[0]), failed));
   }
-  // A request is far smaller than a pipe's buffer, so this never blocks; a dead child is seen
-  // below.
-  [[maybe_unused]] const ssize_t wrote = write(to[1], input.data(), input.size());
   close(to[1]);
   ChildResult result;
   pollfd polls[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
   std::string* texts[2] = {&result.out, &result.err};
   for (int open = 2; open > 0;) {
-    if (poll(polls, 2, -1) < 0 && errno != EINTR) break;
+    if (poll(polls, 2, -1) < 0) {
+      if (errno == EINTR) continue;  // `revents` says nothing now
+      break;
+    }
     for (int k = 0; k < 2; ++k) {
       if (polls[k].fd < 0 || !(polls[k].revents & (POLLIN | POLLHUP))) continue;
       char buffer[4096];
@@ -96,6 +101,11 @@ std::string LastLines(const std::string& text, size_t limit) {
   std::string tail = text.size() > limit ? text.substr(text.size() - limit) : text;
   while (!tail.empty() && tail.back() == '\n') tail.pop_back();
   return Printable(tail, limit + 100);
+}
+
+// A run asks more than once; people are told once.
+void Warn(const std::string& text, std::vector<std::string>& warnings) {
+  if (std::find(warnings.begin(), warnings.end(), text) == warnings.end()) warnings.push_back(text);
 }
 
 ProbeAnswer FromAnswer(const Json& json) {
@@ -160,9 +170,10 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
   key["torch"] = {torch ? torch : "", libraries ? libraries : ""};
   const auto cache = CacheFolder();
   if (!cache)
-    warnings.push_back(
+    Warn(
         "no folder for caches: neither XDG_CACHE_HOME nor ~/.cache can be written; "
-        "models are probed anew in every run");
+        "models are probed anew in every run",
+        warnings);
   const std::string name =
       HashText(key.dump(-1, ' ', false, Json::error_handler_t::replace)) + ".probe.json";
   if (cache) {
@@ -187,11 +198,12 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
   try {
     const Json json = Json::parse(child.out);
     const ProbeAnswer answer = FromAnswer(json);
-    if (cache) {
+    // A trial run may fail for want of memory, say: that is no property of the model.
+    if (cache && (answer.runs || request.model.empty())) {
       try {
         WriteFileAtomically(*cache / name, child.out, Durability::kRename);
       } catch (const Error& e) {
-        warnings.push_back(std::string("cache not written: ") + e.what());
+        Warn(std::string("cache not written: ") + e.what(), warnings);
       }
     }
     return answer;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -83,8 +84,9 @@ class InputMemory {
       ledger_.RecordInput(path, *known);
     }
   }
-  void Finish() {
-    hasher_.Finish(int64_t{1} << 30);
+  // Before a run has ended, the rest may take a moment; one that was asked to end has none.
+  void Finish(bool in_haste) {
+    hasher_.Finish(int64_t{1} << 30, std::chrono::milliseconds(in_haste ? 0 : 3000));
     Record();
     ledger_.Commit();
   }
@@ -116,6 +118,11 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   options.scratch = job.execution.scratch;
   options.scratch_limit = job.execution.scratch_limit.value_or(-1);
   options.max_failures = job.execution.max_failures;
+  // A count is a share of these items; the half keeps rounding from deciding.
+  if (job.execution.max_failures_count >= 0 && !prepared.resolved.plan.items.empty()) {
+    options.max_failures = (static_cast<double>(job.execution.max_failures_count) + 0.5) /
+                           static_cast<double>(prepared.resolved.plan.items.size());
+  }
   // The launcher needs the coordinator's port, and the coordinator the launcher's hand for hung
   // workers.
   LocalLauncher* hand = nullptr;
@@ -150,8 +157,21 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
           coordinator.Drain(signal);
         }
       });
+  for (const WorkerLaunch& launch : launches) {
+    // Who is still starting holds nothing, and would wait for an answer that nobody gives any more.
+    const bool joined =
+        std::any_of(result.workers.begin(), result.workers.end(),
+                    [&](const WorkerReport& worker) { return worker.id == launch.id; });
+    if (!joined) launcher.Kill(launch.id);
+  }
   launcher.WaitAll(5);
-  inputs.Finish();
+  try {
+    inputs.Finish(result.status == "interrupted");
+  } catch (const Error& e) {
+    // On a full disk only hashes are forgotten: the run itself has ended as it says.
+    if (e.fault() != Fault::kOutput) throw;
+    console.Log(Level::kWarning, e.what());
+  }
   return result;
 }
 
@@ -169,9 +189,10 @@ RunResult NothingToDo(const Plan& plan, const Resume& resume) {
   return result;
 }
 
-void Announce(const Job& job, const Prepared& prepared, Console& console) {
+void Announce(const Job& job, const Prepared& prepared, const std::vector<std::string>& warnings,
+              Console& console) {
   const Resolved& r = prepared.resolved;
-  for (const std::string& warning : prepared.warnings) console.Say(Level::kWarning, warning);
+  for (const std::string& warning : warnings) console.Say(Level::kWarning, warning);
   console.Say(Level::kInfo,
               fmt::format("{}: {} items, {} tiles in {} units; {}; {} on the CPU (no GPU in use)",
                           Printable(job.name), r.plan.items.size(), r.plan.tiles, r.plan.units,
@@ -200,32 +221,35 @@ void Conclude(const RunResult& result, const std::string& work, Console& console
   std::string line = fmt::format("{}: {} items done, {} unchanged, {} failed; {} tiles in {:.1f} s",
                                  result.status, result.items_done, result.items_unchanged,
                                  result.items_failed, result.tiles_inferred, result.wall_s);
-  if (result.status == "interrupted")
-    line += fmt::format(" ({}); the same command resumes", result.interrupted_by);
+  if (!result.interrupted_by.empty()) line += fmt::format(" ({})", result.interrupted_by);
+  if (result.status == "interrupted") line += "; the same command resumes";
   console.Say(Level::kInfo, line);
   console.Say(Level::kInfo, fmt::format("report: {}/report.html", Printable(work)));
 }
 
 }  // namespace
 
-int RunCommand(const Job& job, bool json) {
-  InstallDrainSignals();
+namespace {
+
+// Under the lock of the work folder. `planned` becomes true once the ledger holds the plan's
+// claims.
+int RunLocked(const Job& job, bool json, bool& planned) {
   const auto begin = std::chrono::steady_clock::now();
   Console console;
   const std::filesystem::path work = job.execution.work;
-  const WorkLock lock(work);
   console.OpenLog(work);
   Ledger ledger(work);
   const Prepared prepared = Prepare(job, &ledger);
   const Plan& plan = prepared.resolved.plan;
 
   std::vector<std::string> warnings = prepared.warnings;
-  const ProbeAnswer device = AskWorker({.device = "cpu"}, warnings);
+  const ProbeAnswer device = AskWorker(ProbeRequest{}, warnings);
   const NumericsRecord record = FreezeNumerics(job, prepared.resolved, prepared.model.hash,
                                                device.device_kind, device.torch, work);
   const Resume resume =
       PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
-  Announce(job, prepared, console);
+  planned = true;
+  Announce(job, prepared, warnings, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
 
   bool open = false;
@@ -254,7 +278,12 @@ int RunCommand(const Job& job, bool json) {
   context.deviations = record.deviations;
   context.reproducible = record.deviations.empty();
   context.warnings = warnings;
-  WriteReports(work, result, context);
+  try {
+    WriteReports(work, result, context);
+  } catch (const Error& e) {
+    if (e.fault() != Fault::kOutput) throw;
+    console.Say(Level::kError, fmt::format("no report of this run: {}", e.what()));
+  }
   if (!open) {
     Progress progress;
     progress.state = result.status;
@@ -269,6 +298,30 @@ int RunCommand(const Job& job, bool json) {
   if (json) std::cout << SummaryJson(result, context, work.string()).dump() << std::endl;
   if (result.status == "interrupted") return kExitInterrupted;
   return result.items_failed > 0 ? kExitFailedItems : 0;
+}
+
+// A mistake leaves nothing behind where nothing was before.
+void Discard(const std::filesystem::path& work, WorkLock& lock) {
+  if (!lock.made_folder()) return;
+  std::error_code ignored;
+  for (const char* name : {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm",
+                           "ledger.sqlite-journal", "log.jsonl", "numerics.json"})
+    std::filesystem::remove(work / name, ignored);
+  lock.Discard();
+}
+
+}  // namespace
+
+int RunCommand(const Job& job, bool json) {
+  InstallDrainSignals();
+  WorkLock lock(job.execution.work);
+  bool planned = false;
+  try {
+    return RunLocked(job, json, planned);
+  } catch (const Error&) {
+    if (!planned) Discard(job.execution.work, lock);
+    throw;
+  }
 }
 
 }  // namespace tilery

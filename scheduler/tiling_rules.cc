@@ -99,7 +99,8 @@ class TilingRules {
     } else if (given.kind == Extent::Kind::kPercent) {
       // Exact for whole percentages: 25 % of 4 is 1 and never 0.
       const double share = At(given.values, k, key);
-      return static_cast<int64_t>(static_cast<double>(tile) * share / 100 + 1e-9) / grain_ * grain_;
+      overlap = static_cast<int64_t>(static_cast<double>(tile) * share / 100 + 1e-9);
+      overlap = std::min(overlap, tile - 1) / grain_ * grain_;  // 99.9999999999 % is no whole tile
     } else if (contract_.overlap && job_.tiling.tile.kind == Extent::Kind::kAuto) {
       key = "model.tiling.overlap";
       overlap = At(*contract_.overlap, k, key);

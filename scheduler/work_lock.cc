@@ -29,18 +29,43 @@ std::string Holder(int fd) {
 
 }  // namespace
 
-WorkLock::WorkLock(const std::filesystem::path& work) {
-  const std::string name = Printable(work.string());
+WorkLock::WorkLock(const std::filesystem::path& work) : work_(work) {
+  // The holder of before may discard the folder while we wait at its door.
+  for (int attempt = 0; !Take(); ++attempt) {
+    if (attempt < 100) continue;
+    throw Error(Fault::kOutput, "the work folder " + Printable(work.string()) +
+                                    " is removed again and again while it is being locked");
+  }
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const std::string text = "host " + std::string(host) + " pid " + std::to_string(getpid()) + "\n";
+  // Only words for others: failing to write them (a full disk) does not make the lock worth less.
+  if (ftruncate(fd_, 0) == 0) (void)!pwrite(fd_, text.data(), text.size(), 0);
+}
+
+// False if the folder went away meanwhile.
+bool WorkLock::Take() {
+  const std::string name = Printable(work_.string());
   std::error_code error;
-  if (!std::filesystem::is_directory(work, error)) {
-    if (work.has_parent_path()) std::filesystem::create_directories(work.parent_path(), error);
-    if (mkdir(work.c_str(), 0700) != 0 && errno != EEXIST) {
+  made_.clear();
+  if (!std::filesystem::is_directory(work_, error)) {
+    for (std::filesystem::path folder = work_;
+         folder.has_relative_path() && !std::filesystem::exists(folder, error);
+         folder = folder.parent_path()) {
+      made_.push_back(folder);
+    }
+    if (work_.has_parent_path()) std::filesystem::create_directories(work_.parent_path(), error);
+    if (mkdir(work_.c_str(), 0700) != 0 && errno != EEXIST) {
+      if (errno == ENOENT && !error) return false;
       throw Error(Fault::kOutput, Errno("create the work folder " + name, errno));
     }
   }
-  const std::filesystem::path file = work / "lock";
+  const std::filesystem::path file = work_ / "lock";
   fd_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd_ < 0) throw Error(Fault::kOutput, Errno("open " + Printable(file.string()), errno));
+  if (fd_ < 0) {
+    if (errno == ENOENT) return false;
+    throw Error(Fault::kOutput, Errno("open " + Printable(file.string()), errno));
+  }
   struct flock lock = WholeFile(F_WRLCK);
   if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
     const int reason = errno;
@@ -55,11 +80,23 @@ WorkLock::WorkLock(const std::filesystem::path& work) {
                     ": wait until it has finished, end it, or name another folder with "
                     "execution.work (--work)");
   }
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  const std::string text = "host " + std::string(host) + " pid " + std::to_string(getpid()) + "\n";
-  // Only words for others: failing to write them (a full disk) does not make the lock worth less.
-  if (ftruncate(fd_, 0) == 0) (void)!pwrite(fd_, text.data(), text.size(), 0);
+  struct stat locked {
+  }, named{};
+  if (fstat(fd_, &locked) == 0 && stat(file.c_str(), &named) == 0 &&
+      locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
+    return true;
+  }
+  close(fd_);
+  fd_ = -1;
+  return false;
+}
+
+void WorkLock::Discard() {
+  if (made_.empty()) return;
+  unlink((work_ / "lock").c_str());
+  for (const std::filesystem::path& folder : made_) {
+    if (rmdir(folder.c_str()) != 0) break;
+  }
 }
 
 WorkLock::~WorkLock() {

@@ -6,8 +6,10 @@ import resource
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+import nets
 from conftest import picture
 
 
@@ -56,6 +58,46 @@ def test_mistakes_are_named_before_any_work(run, sections, key, value, words):
     assert not (run.dir / "b.png").exists()
 
 
+def test_a_refused_job_leaves_nothing_behind(run, sections):
+    sections["model"]["path"] = "gone.pt"
+    sections["output"]["path"] = "out/deep/{stem}.png"
+    job = run.job(**sections)
+    before = sorted(run.dir.rglob("*"))
+    assert run("run", job).code == 2 and sorted(run.dir.rglob("*")) == before
+    # A work folder that was there stays, with all that it knows.
+    sections["model"]["path"] = sections["input"]["path"]
+    (run.dir / "w").mkdir()
+    assert run("run", job, "--work", "w").code == 2 and (run.dir / "w/log.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["[abc]", "{}", "[a, b].png", "{x}/a.png"])
+def test_a_name_in_a_flag_is_a_name_whatever_it_looks_like(run, sections, name):
+    (run.dir / name).parent.mkdir(exist_ok=True)
+    (run.dir / "a.png").rename(run.dir / name)
+    p = run.ok("plan", run.job(**sections), "--input", name, "--json").json
+    assert [i["input"] for i in p["items"]] == [str(run.dir / name)] and p["items"][0]["refused"] is None
+
+
+def test_a_folder_with_braces_is_a_folder(run, sections):
+    sections["input"]["path"] = "../a.png"
+    (run.dir / "{a}").mkdir()
+    run.ok("run", run.job("{a}/job.yaml", **sections))
+    assert (run.dir / "{a}/b.png").exists() and (run.dir / "{a}/.tilery/job/ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize("most,done", [(2, 0), (3, 3)])
+def test_a_count_of_failures_is_a_limit_too(run, sections, most, done):
+    for k in range(3):
+        (run.dir / f"bad{k}.png").write_bytes(b"nonsense")
+        Image.fromarray(picture(40, 40, seed=k)).save(run.dir / f"good{k}.png")
+    sections["input"]["path"] = ["bad*.png", "good*.png"]
+    sections["output"]["path"] = "out/"
+    sections["execution"] = {"failures": {"max": most}}
+    r = run("run", run.job(**sections), "--json")
+    assert r.code == 3 and r.json["items_failed"] == 3 and r.json["items_done"] == done
+    assert ("execution.failures.max" in r.err) == (done == 0), r.err[-1500:]
+
+
 def test_flags_beat_the_file(run, sections):
     p = run.ok("plan", run.job(**sections), "--tiling.tile", 48, "--overlap", 8, "--json").json
     assert p["tile"] == [48, 48] and p["overlap"] == [8, 8]
@@ -82,6 +124,15 @@ def test_help_is_complete(run):
     for later in ("submit", "compress", "bench"):
         r = run(later)
         assert r.code == 2 and "not supported yet" in r.err
+
+
+def test_what_job_and_model_do_not_say_is_probed_key_by_key(run, tmp_path):
+    torch.jit.script(nets.make("nearest4")).save(str(tmp_path / "bare.pt"))
+    Image.fromarray(picture(50, 60)).save(run.dir / "a.png")
+    for flags, probed in ([], {"channels.in", "channels.out", "scale"}), (["--model.channels.in", 3, "--model.channels.out", 3], {"scale"}):
+        p = run.ok("plan", "--model", "bare.pt", "--input", "a.png", "--output", "b.png", *flags, "--json").json
+        assert p["items"][0]["output_shape"] == [200, 240]
+        assert {key for key, source in p["contract"].items() if source == "probed"} == probed
 
 
 def test_plan_costs_nothing_and_leaves_nothing(run, sections):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import digests, leftovers, picture
+from conftest import EXECUTABLE, digests, leftovers, picture
 
 
 # Each worker stops before it writes its fourth result: some units are done, and many more are open.
@@ -241,3 +241,28 @@ def test_a_damaged_ledger_is_an_error_in_words(run, model):
     (run.dir / "w/ledger.sqlite").write_bytes(b"no database at all" * 400)
     r = run(*args)
     assert r.code in (1, 2) and "ledger.sqlite" in r.err
+
+
+def test_a_raw_file_is_what_the_job_says_today(run, model):
+    stored = np.arange(48 * 64, dtype=np.uint16).reshape(48, 64)
+    stored.tofile(run.dir / "v.raw")
+    for shape in (stored.shape, stored.T.shape):
+        s = run.ok("run", "--model", model("identity", channels={"in": 1, "out": 1}), "--input", "v.raw", "--input.dtype", "u16",
+                   "--input.shape", *shape, "--output", "out/", "--tile", 32, "--overlap", 8, "--json").json
+        assert s["items_done"] == 1 and (run.dir / "out/v.raw").read_bytes() == stored.tobytes()
+
+
+def test_a_run_whose_workers_are_still_starting_ends_at_once(run, model):
+    worker = run.dir / "worker"
+    worker.write_text(f"""#!/bin/sh
+[ "$1" = --probe ] && exec {EXECUTABLE.parent}/tilery-worker --probe
+exec sleep 60
+""")
+    worker.chmod(0o755)
+    p = run.start("run", slow_job(run, model, workers=2), "--json", env={"TILERY_WORKER": str(worker)})
+    run.wait_for("work-out", lambda s: s["state"] == "running")
+    began = time.monotonic()
+    p.send_signal(signal.SIGTERM)
+    out, err = p.communicate(timeout=30)
+    assert p.returncode == 75 and json.loads(out)["status"] == "interrupted", err[-1500:]
+    assert time.monotonic() - began < 4

@@ -77,6 +77,32 @@ TEST_F(ReadHeadersTest, AKnownHeaderSparesTheReading) {
   EXPECT_EQ(headers[0].header.shape, (Index{4, 5, 6}));
 }
 
+TEST_F(ReadHeadersTest, ARawFileIsWhatTheJobSaysTodayAndNotWhatIsKnown) {
+  const std::string path = Make("v.raw", std::string(2 * 3 * 4, 'x'));
+  Header known;
+  known.format = "raw";
+  known.shape = {1, 2, 12};
+  RawLayout raw;
+  raw.dtype = DType::kU8;
+  raw.shape = {2, 3, 4};
+  const auto cache = [&](const std::string&, const FileStamp&) -> const Header* { return &known; };
+  for (const char* output : {"", "raw", "npy"}) {
+    EXPECT_EQ(ReadHeaders({path}, raw, output, 1, cache)[0].header.shape, (Index{2, 3, 4}))
+        << output;
+  }
+}
+
+TEST_F(ReadHeadersTest, AKnownHeaderDoesNotHideWhatANameOfAnotherFormatLoses) {
+  const std::string path = Make("a.png", Npy(1, 2, 3));  // no picture, whatever it is called
+  Header known;
+  known.format = "npy";
+  known.shape = {4, 5, 6};
+  const auto cache = [&](const std::string&, const FileStamp&) -> const Header* { return &known; };
+  const InputHeader input = ReadHeaders({path}, {}, "", 1, cache)[0];
+  EXPECT_EQ(input.error, "");
+  EXPECT_EQ(input.header.shape, (Index{1, 2, 3}));
+}
+
 TEST_F(ReadHeadersTest, RawFilesTakeTheLayoutOfTheJob) {
   const std::string path = Make("v.raw", std::string(2 * 3 * 4 * 2, 'x'));
   RawLayout raw;

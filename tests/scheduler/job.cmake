@@ -1,6 +1,7 @@
 tilery_test(job_test
   contract_test.cc
   glob_test.cc
+  input_hasher_test.cc
   input_headers_test.cc
   inputs_test.cc
   item_rules_test.cc
@@ -9,9 +10,11 @@ tilery_test(job_test
   job_test.cc
   keys_test.cc
   model_file_test.cc
+  numerics_test.cc
   output_paths_test.cc
   plan_test.cc
   planner_test.cc
+  probe_client_test.cc
   tiling_rules_test.cc
   unit_sizing_test.cc
   LIBS tilery_scheduler libzip::zip)

@@ -119,6 +119,35 @@ TEST_F(JobTest, AListInAFlagMayComeWholeOrCutIntoWords) {
   EXPECT_EQ(load("output.post", {"argmax"}).outputs[0].post.size(), 1u);
 }
 
+TEST_F(JobTest, NamesOfFilesInFlagsAreNoListsWhateverTheyLookLike) {
+  const std::string here = std::filesystem::current_path().string();
+  Flags flags = kNeeded;
+  flags[1].second = {"[abc]", "{}", "a, b.png"};
+  flags.push_back({"execution.devices", {"[cpu]"}});
+  const Job job = LoadJob("", flags);
+  EXPECT_EQ(job.input.paths,
+            (std::vector<std::string>{here + "/[abc]", here + "/{}", here + "/a, b.png"}));
+  EXPECT_EQ(job.execution.devices, std::vector<std::string>{"cpu"});
+}
+
+TEST_F(JobTest, BracesInTheNameOfAFolderAreNoFields) {
+  std::filesystem::create_directories(folder_ / "{a}b/out");
+  MakeFile(folder_ / "{a}b/job.yaml",
+           "model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: 'out/{stem}.png'}\n");
+  const Job job = LoadJob(folder_ / "{a}b/job.yaml", {});
+  EXPECT_EQ(job.input.paths[0], At("{a}b/a.png"));
+  EXPECT_EQ(job.outputs[0].path, At("{{a}}b/out/{stem}.png"));
+  EXPECT_EQ(job.execution.work, At("{a}b/out/.tilery/job"));
+  MakeFile(folder_ / "{a}b/folder.yaml",
+           "model: {path: m.pt}\ninput: {path: a.png}\noutput: {path: out}\n");
+  EXPECT_EQ(LoadJob(folder_ / "{a}b/folder.yaml", {}).outputs[0].path, At("{{a}}b/out/"));
+  setenv("TILERY_TEST_PLACE", "/data/{x}", 1);
+  EXPECT_EQ(Load("model: {path: m.pt}\ninput: {path: a.png}\n"
+                 "output: {path: '${TILERY_TEST_PLACE}/{{y}}/{stem}.png'}\n")
+                .execution.work,
+            "/data/{x}/{y}/.tilery/job");
+}
+
 TEST_F(JobTest, FlagsAloneMakeAJob) {
   const Job job = LoadJob("", kNeeded);
   EXPECT_EQ(job.name, "job");
@@ -195,6 +224,7 @@ TEST_F(JobTest, AWrongValueIsRefusedWithAllThatAreAllowed) {
   ExpectWords(Mistake(model + "execution: {unit_memory: 12 parsecs}\n"),
               {"unit_memory", "parsecs", "GiB"});
   ExpectWords(Mistake(model + "execution: {failures: {max: 101%}}\n"), {"failures.max", "101%"});
+  ExpectWords(Mistake(model + "execution: {batch: 65537}\n"), {"batch", "65537", "65536"});
   ExpectWords(Mistake("model: {path: m.pt, dims: 4}\n"), {"model.dims", "4", "2, 3"});
   ExpectWords(Mistake("model: {path: m.pt, scale: 0}\n"), {"model.scale", "'0'", "p/q"});
   ExpectWords(Mistake("model: {path: m.pt, range: [1, 0]}\n"),

@@ -68,6 +68,8 @@ TEST_F(TilingRulesTest, APercentageIsOfTheTileOfEachAxis) {
   job_.tiling.tile = Voxels({4, 4, 1});
   job_.tiling.overlap = {Extent::Kind::kPercent, {25}};
   EXPECT_EQ(Resolve(3).overlap, (Values{1, 1, 0}));
+  job_.tiling.overlap = {Extent::Kind::kPercent, {99.9999999999}};
+  EXPECT_EQ(Resolve(3).overlap, (Values{3, 3, 0}));
 }
 
 TEST_F(TilingRulesTest, AutoTrimIsTheRadiusWhereTheOverlapCoversIt) {

@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "scheduler/ledger.h"
 #include "tests/io/expect_error.h"
@@ -67,6 +69,65 @@ TEST(WorkLock, LookingDoesNotDisturbAStart) {
   for (int i = 0; i < 2000; ++i) EXPECT_NO_THROW(WorkLock lock(folder.path()));
   stop = true;
   looker.join();
+}
+
+TEST(WorkLock, DiscardedItLeavesNoFolderThatItMade) {
+  const TempFolder folder;
+  {
+    WorkLock lock(folder / "out/.tilery/job");
+    EXPECT_TRUE(lock.made_folder());
+    lock.Discard();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+
+  std::filesystem::create_directory(folder / "out");
+  { WorkLock(folder / "out/.tilery/job").Discard(); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));
+
+  {
+    WorkLock lock(folder / "out/.tilery/job");
+    MakeFile(folder / "out/.tilery/kept", "x");
+    lock.Discard();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/.tilery/job"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/.tilery/kept"));
+}
+
+TEST(WorkLock, AFolderThatWasThereIsNeverDiscarded) {
+  const TempFolder folder;
+  {
+    WorkLock lock(folder.path());
+    EXPECT_FALSE(lock.made_folder());
+    lock.Discard();
+    EXPECT_TRUE(WorkLock::Held(folder.path()));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "lock"));
+}
+
+// Two holders at a time would be two runs in one ledger.
+TEST(WorkLock, OneThatIsDiscardedNeverLetsTwoIn) {
+  const TempFolder folder;
+  std::atomic<int> inside{0}, most{0}, taken{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        try {
+          WorkLock lock(folder / "a/work");
+          most = std::max<int>(most, ++inside);
+          ++taken;
+          std::this_thread::sleep_for(std::chrono::microseconds(300));
+          --inside;
+          lock.Discard();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.fault(), Fault::kUsage) << error.what();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(most, 1);
+  EXPECT_GT(taken, 0);
 }
 
 TEST(WorkLock, AFolderThatCannotBeMadeIsNamed) {
