@@ -28,27 +28,40 @@ int64_t PicturesInDescription(TIFF* tiff) {
   return images == nullptr ? 1 : std::max(1LL, std::atoll(images + std::strlen("\nimages=")));
 }
 
+bool IsCopyOrMask(TIFF* tiff) {
+  uint32_t kind = 0;
+  TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind);
+  return (kind & (FILETYPE_REDUCEDIMAGE | FILETYPE_MASK)) != 0;
+}
+
 // Smaller copies and masks of the picture do not count as pages.
 void GoToOnlyPage(TiffHandle& handle, const InputFile& file) {
   TIFF* tiff = handle.get();
   int64_t directories = 0;
   handle.Call("its pages", [&] { return (directories = TIFFNumberOfDirectories(tiff)) > 0; });
-  int64_t pages = 1;
-  if (directories > 1) {
-    pages = 0;
-    int64_t first = 0;
-    for (int64_t i = 0; i < directories; ++i) {
-      handle.Call("page " + std::to_string(i),
-                  [&] { return TIFFSetDirectory(tiff, static_cast<uint16_t>(i)) == 1; });
-      uint32_t kind = 0;
-      TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind);
-      if ((kind & (FILETYPE_REDUCEDIMAGE | FILETYPE_MASK)) == 0 && pages++ == 0) first = i;
+  int64_t pages = 0, first = 0;
+  for (int64_t i = 0; i < directories; ++i) {
+    // On to the next one, since going to one by its number means a walk from the first.
+    if (i > 0) {
+      handle.Call("page " + std::to_string(i), [&] { return TIFFReadDirectory(tiff) == 1; });
     }
+    if (!IsCopyOrMask(tiff) && pages++ == 0) first = i;
+  }
+  if (directories > 1) {
     handle.Call("its pages",
-                [&] { return TIFFSetDirectory(tiff, static_cast<uint16_t>(first)) == 1; });
+                [&] { return TIFFSetDirectory(tiff, static_cast<tdir_t>(first)) == 1; });
   }
   if (pages <= 1) pages = PicturesInDescription(tiff);
   if (pages > 1) NotYet(file, std::to_string(pages) + " pages");
+  // Raw files of cameras: the picture itself must not be mistaken for the preview before it.
+  uint16_t below = 0;
+  const uint64_t* offsets = nullptr;
+  if (IsCopyOrMask(tiff) && TIFFGetField(tiff, TIFFTAG_SUBIFD, &below, &offsets) == 1 &&
+      below > 0) {
+    NotYet(file,
+           "its picture in a directory below that of a smaller copy (as in raw files of "
+           "cameras)");
+  }
 }
 
 DType SampleType(const InputFile& file, int bits, int format) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <thread>
+
 #include "tests/io/expect_error.h"
 #include "tests/io/format_helpers.h"
 #include "tests/io/png_builder.h"
@@ -135,6 +138,96 @@ TEST_F(TiffTest, TheFloatingPointPredictorIsDecoded) {
   for (int64_t x = 0; x < 6; ++x) EXPECT_EQ(got.at<float>(0, 0, 0, x), row[static_cast<size_t>(x)]);
 }
 
+TEST_F(TiffTest, CompressedChunksThatSpanTheWidthComeInOrder) {
+  struct Case {
+    uint32_t tile_width;  // 0: strips
+    bool separate, deflated;
+    Access access;
+  };
+  for (const Case& c : {Case{0, false, true, Access::kRows},
+                        {0, true, true, Access::kRows},
+                        {64, false, true, Access::kRows},
+                        {80, true, true, Access::kRows},
+                        {32, false, true, Access::kRandom},
+                        {32, true, true, Access::kRandom},
+                        {64, false, false, Access::kRandom},
+                        {0, false, false, Access::kRandom}}) {
+    TiffBuilder tiff;
+    tiff.Size(kWidth, kHeight, 8, 3, kRgb);
+    tiff.Short(284, {c.separate ? 2u : 1u});
+    std::vector<std::string> chunks;
+    const uint32_t width = c.tile_width == 0 ? kWidth : c.tile_width;
+    for (uint32_t plane = 0; plane < (c.separate ? 3 : 1); ++plane) {
+      const uint32_t c0 = plane, c1 = c.separate ? plane + 1 : 3;
+      for (uint32_t y = 0; y < kHeight; y += 16) {
+        for (uint32_t x = 0; x < kWidth; x += width) {
+          const std::string plain = Samples(tiff, c0, c1, y, y + 16, x, x + width);
+          chunks.push_back(c.deflated ? Zlib(plain) : plain);
+        }
+      }
+    }
+    if (c.tile_width == 0) {
+      tiff.Strips(chunks, 16);
+    } else {
+      tiff.Tiles(chunks, width, 16);
+    }
+    if (c.deflated) tiff.Short(259, {8});
+    tiff.EndPage();
+    SCOPED_TRACE(std::to_string(c.tile_width) + (c.separate ? " separate" : " together") +
+                 (c.deflated ? " deflated" : ""));
+    Picture got = Read(tiff);
+    ExpectValues(got);
+    EXPECT_EQ(got.header.access, c.access);
+    got = ReadPicture(*OpenReader(folder_ / "a.tif"), 7);  // bands that cut chunks
+    ExpectValues(got);
+  }
+}
+
+TEST_F(TiffTest, CompressedTilesServeSeveralThreads) {
+  TiffBuilder tiff;
+  tiff.Size(kWidth, kHeight, 8, 3, kRgb);
+  std::vector<std::string> tiles;
+  for (uint32_t y = 0; y < kHeight; y += 16)
+    for (uint32_t x = 0; x < kWidth; x += 16)
+      tiles.push_back(Zlib(Samples(tiff, 0, 3, y, y + 16, x, x + 16)));
+  tiff.Tiles(tiles, 16, 16);
+  tiff.Short(259, {8});
+  tiff.EndPage();
+  PutFile(folder_ / "a.tif", tiff.file());
+  Picture whole = ReadPicture(folder_ / "a.tif");
+  ExpectValues(whole);
+  std::array<int, 4> equal{};
+  for (int round = 0; round < 20; ++round) {
+    const auto reader = OpenReader(folder_ / "a.tif");  // with nothing decoded yet
+    std::vector<std::jthread> threads;
+    for (int64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        const Box box{{0, 3 * t, 5 * t}, {1, 3 * t + 35, 5 * t + 40}};
+        std::vector<std::byte> part(static_cast<size_t>(box.voxels() * 3)), wanted(part.size());
+        reader->Read(box, DenseView(part.data(), DType::kU8, 3, box.shape(), Layout::kInterleaved));
+        CopyView(whole.view().Crop(box),
+                 DenseView(wanted.data(), DType::kU8, 3, box.shape(), Layout::kInterleaved));
+        equal[static_cast<size_t>(t)] += part == wanted;
+      });
+    }
+  }
+  EXPECT_EQ(equal, (std::array<int, 4>{20, 20, 20, 20}));
+}
+
+TEST_F(TiffTest, FaxDataThatEndEarlyAreAnErrorAndNotBlankRows) {
+  // In T.6 a row like the one above is a single 1, and the first one lies below a white row.
+  const auto page = [](const std::string& rows) {
+    TiffBuilder tiff = GrayPage(rows + std::string("\x00\x10\x01", 3), 16, 16, 1, 0);
+    tiff.Short(259, {4});
+    tiff.EndPage();
+    return tiff;
+  };
+  Picture got = Read(page("\xFF\xFF"));
+  for (const std::byte sample : got.samples) EXPECT_EQ(sample, std::byte{255});
+  EXPECT_NE(Refusal(page("\xFF")).find("a.tif: damaged TIFF, strip 0"), std::string::npos);
+  EXPECT_NE(Refusal(page(std::string("\xFF\0\0\0\xFF", 5))).find("strip 0"), std::string::npos);
+}
+
 TEST_F(TiffTest, MinIsWhiteIsInverted) {
   TiffBuilder bytes = GrayPage(std::string("\0\1\xFF", 3), 3, 1, 8, 0);
   bytes.EndPage();
@@ -220,6 +313,20 @@ TEST_F(TiffTest, SmallerCopiesDoNotCountAsPages) {
     Picture got = Read(tiff);
     EXPECT_EQ(got.header.shape, (Index{1, 1, 2}));
     EXPECT_EQ(got.at<uint8_t>(0, 0, 0, 1), 'b');
+  }
+}
+
+TEST_F(TiffTest, ThePreviewOfARawFileIsNotTakenForThePicture) {
+  for (const bool raw : {false, true}) {
+    TiffBuilder tiff = GrayPage("abcd", 2, 2, 8);
+    tiff.Long(254, {1});
+    if (raw) tiff.Long(330, {8});
+    tiff.EndPage();
+    if (raw) {
+      EXPECT_NE(Refusal(tiff).find("raw files of cameras"), std::string::npos) << Refusal(tiff);
+    } else {
+      EXPECT_EQ(Read(tiff).samples.size(), 4u);  // marked as a copy, yet all that there is
+    }
   }
 }
 
