@@ -10,6 +10,9 @@
 namespace tilery {
 namespace {
 
+// Beyond all files, and low enough for arithmetic with what a strip or tile expands to.
+constexpr int64_t kMostChunkBytes = int64_t{1} << 50;
+
 [[noreturn]] void NotYet(const InputFile& file, const std::string& what) {
   ThrowInput(file.path(), "TIFF with " + what + " is not supported yet");
 }
@@ -155,6 +158,35 @@ std::vector<uint8_t> ReadPalette(TiffHandle& handle, int bits) {
   return palette;
 }
 
+// Most bytes that one stored byte can give, rounded up; 0: no limit is known.
+int64_t MostRatio(int compression) {
+  switch (compression) {
+    case COMPRESSION_PACKBITS:
+      return 64;
+    case COMPRESSION_LZW:  // strings of up to 3838 bytes, codes of 9 bits or more
+      return 4096;
+    case COMPRESSION_DEFLATE:
+    case COMPRESSION_ADOBE_DEFLATE:
+      return kDeflateRatio;
+    case COMPRESSION_JPEG:  // a block of 64 samples takes two bits
+      return 4096;
+    case COMPRESSION_ZSTD:  // a block of 128 KiB takes four bytes
+    case COMPRESSION_LZMA:
+      return 1 << 16;
+    default:
+      return 0;
+  }
+}
+
+void RequirePlausibleSize(const TiffPicture& picture, int compression, const InputFile& file) {
+  const int64_t ratio = MostRatio(compression);
+  if (ratio == 0) return;
+  const double bytes = static_cast<double>(picture.width) * static_cast<double>(picture.height) *
+                       picture.samples * picture.bits / 8;
+  constexpr double kMost = 9e18;  // fits 64 bits
+  RequireRatio(file.path(), file.size(), static_cast<int64_t>(std::min(bytes, kMost)), ratio);
+}
+
 void ReadChunks(TiffHandle& handle, const InputFile& file, TiffPicture& picture) {
   TIFF* tiff = handle.get();
   picture.tiled = TIFFIsTiled(tiff) != 0;
@@ -176,6 +208,10 @@ void ReadChunks(TiffHandle& handle, const InputFile& file, TiffPicture& picture)
         static_cast<int64_t>(picture.tiled ? TIFFTileSize64(tiff) : TIFFVStripSize64(tiff, down));
     return picture.chunk_bytes > 0;
   });
+  if (picture.chunk_bytes > kMostChunkBytes) {
+    ThrowInput(file.path(),
+               "damaged TIFF: strips or tiles of " + Bytes(picture.chunk_bytes) + " each");
+  }
   const int64_t planes = picture.separate ? picture.samples : 1;
   const int64_t chunks = picture.chunks_across() * picture.chunks_down() * planes;
   const int64_t found = picture.tiled ? TIFFNumberOfTiles(tiff) : TIFFNumberOfStrips(tiff);
@@ -251,6 +287,7 @@ TiffPicture ReadTiffPicture(TiffHandle& handle, const InputFile& file) {
     picture.channels = 3;
   }
   ReadChunks(handle, file, picture);
+  RequirePlausibleSize(picture, compression, file);
   picture.direct = compression == COMPRESSION_NONE && !picture.expands() &&
                    Short(tiff, TIFFTAG_FILLORDER, FILLORDER_MSB2LSB) == FILLORDER_MSB2LSB;
   picture.swapped = TIFFIsByteSwapped(tiff) != 0 && picture.bits > 8;

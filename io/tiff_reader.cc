@@ -74,7 +74,7 @@ class TiffReader final : public Reader {
     header_.channels = picture_.channels;
     header_.shape = {1, picture_.height, picture_.width};
     cursor_ = RowCursor(header_.shape);
-    by_rows_ = !picture_.direct && !picture_.tiled && DecodedBytes() * Planes() > kChunkLimit;
+    by_rows_ = !picture_.direct && !picture_.tiled && DecodedBytes() > kChunkLimit / Planes();
     // Where chunks span the width, boxes beside each other would decode the same ones each time.
     const bool full_width = !picture_.direct && picture_.chunks_across() == 1;
     header_.access = full_width ? Access::kRows : Access::kRandom;
@@ -86,9 +86,10 @@ class TiffReader final : public Reader {
       ThrowInput(file_.path(), "one row would take " + Bytes(ExpandedRowBytes()) +
                                    ", the limit is " + Bytes(kWholePictureLimit));
     }
-    const int64_t row_of_chunks = DecodedBytes() * (picture_.chunks_across() + 1) * Planes();
-    cache_ =
-        std::make_unique<ChunkCache>(std::max(kCacheBytes, std::min(kCacheLimit, row_of_chunks)));
+    const int64_t row_of_chunks = (picture_.chunks_across() + 1) * Planes();
+    const int64_t useful =
+        DecodedBytes() > kCacheLimit / row_of_chunks ? kCacheLimit : DecodedBytes() * row_of_chunks;
+    cache_ = std::make_unique<ChunkCache>(std::max(kCacheBytes, useful));
     idle_.push_back(std::move(handle));
   }
 

@@ -402,6 +402,25 @@ TEST_F(TiffTest, LargeCompressedStripsAreReadByRows) {
   ErrorOf(Fault::kInternal, [&] { reader->Read({{0, 0, 0}, {1, 1, kSide}}, view); });
 }
 
+TEST_F(TiffTest, AHeaderThatPromisesMoreThanTheFileCanHoldIsRefusedAtOnce) {
+  for (const uint32_t compression : {5u, 8u, 32773u}) {
+    TiffBuilder tiff = GrayPage(std::string(64, 'x'), 1 << 28, 1 << 20, 8);
+    tiff.Short(259, {compression});
+    tiff.EndPage();
+    PutFile(folder_ / "a.tif", tiff.file());
+    const std::string message = ErrorOf(Fault::kInput, [&] { OpenReader(folder_ / "a.tif"); });
+    EXPECT_NE(message.find("281474976710656 bytes"), std::string::npos) << message;
+  }
+  // One bit in the file, three bytes once the palette is applied: more than 2^63 of them.
+  TiffBuilder tiff = GrayPage(std::string(64, 'x'), 0xFFFFFFFF, 0xFFFFFFFF, 1, kPalette);
+  tiff.Short(320, {0, 1, 0, 1, 0, 1});
+  tiff.Short(259, {4});  // which no ratio bounds
+  tiff.EndPage();
+  PutFile(folder_ / "a.tif", tiff.file());
+  const std::string message = ErrorOf(Fault::kInput, [&] { OpenReader(folder_ / "a.tif"); });
+  EXPECT_NE(message.find("strips or tiles of"), std::string::npos) << message;
+}
+
 TEST_F(TiffTest, PicturesThatMayOutgrowTheClassicFormatBecomeBig) {
   const auto version = [&](int64_t rows) {
     Picture picture =
