@@ -28,9 +28,9 @@ std::string Bytes(int64_t bytes) {
   return text;
 }
 
-void RequireDeflatable(const std::filesystem::path& path, int64_t file_bytes, int64_t decoded) {
-  constexpr int64_t kMostRatio = 1032;
-  if (decoded / kMostRatio <= file_bytes) return;
+void RequireRatio(const std::filesystem::path& path, int64_t file_bytes, int64_t decoded,
+                  int64_t most_ratio) {
+  if (decoded / most_ratio <= file_bytes) return;
   ThrowInput(path, "its header promises " + Bytes(decoded) + ", which a compressed file of " +
                        Bytes(file_bytes) + " can't hold: it was cut, or the header is damaged");
 }

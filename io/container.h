@@ -51,9 +51,11 @@ std::string OneOf(const std::vector<std::string>& words);
 // this.
 inline constexpr int64_t kWholePictureLimit = int64_t{1} << 30;
 
-// Deflate shrinks to no less than a 1032nd. Refuses a header that promises more decoded bytes than
-// `file_bytes` can hold, before anyone makes room for them.
-void RequireDeflatable(const std::filesystem::path& path, int64_t file_bytes, int64_t decoded);
+// Refuses a header that promises more decoded bytes than `file_bytes` can hold, before anyone plans
+// with them or makes room: no coding gives more than `most_ratio` bytes for one.
+inline constexpr int64_t kDeflateRatio = 1032;
+void RequireRatio(const std::filesystem::path& path, int64_t file_bytes, int64_t decoded,
+                  int64_t most_ratio = kDeflateRatio);
 
 // What no picture format but the named ones holds; shared by the losses functions.
 void AddColourLosses(const Metadata& metadata, std::vector<std::string>* losses);

@@ -12,7 +12,7 @@ namespace {
 constexpr uint16_t kInteroperabilityPointer = 40965;
 constexpr uint16_t kShort = 3, kLong = 4, kIfd = 13, kLong8 = 16, kIfd8 = 18;
 constexpr uint64_t kMostFields = 4096;
-constexpr uint64_t kMostBytes = 16 << 20;  // of one value
+constexpr uint64_t kMostBytes = 16 << 20;  // of all values: many fields may share the same bytes
 
 struct TypeSize {
   size_t bytes;  // of one value
@@ -133,6 +133,7 @@ ExifDirectory ReadExifDirectory(const ExifSource& source, uint64_t offset, bool 
   const uint64_t count =
       big_tiff ? Load<uint64_t>(head, big_endian) : Load<uint16_t>(head, big_endian);
   ExifDirectory fields;
+  uint64_t left = kMostBytes;
   for (uint64_t i = 0; i < std::min(count, kMostFields); ++i) {
     char entry[20];
     if (!source(offset + widths.count + i * widths.entry, entry, widths.entry)) break;
@@ -140,7 +141,7 @@ ExifDirectory ReadExifDirectory(const ExifSource& source, uint64_t offset, bool 
         Load<uint16_t>(entry, big_endian), Load<uint16_t>(entry + 2, big_endian), 0, {}};
     const uint64_t values = number(entry + 4);
     const TypeSize size = SizeOf(field.type);
-    if (size.bytes == 0 || values == 0 || values > kMostBytes / size.bytes) continue;
+    if (size.bytes == 0 || values == 0 || values > left / size.bytes) continue;
     field.count = static_cast<uint32_t>(values);
     field.value.resize(values * size.bytes);
     const char* inside = entry + 4 + widths.value;
@@ -153,6 +154,7 @@ ExifDirectory ReadExifDirectory(const ExifSource& source, uint64_t offset, bool 
       SwapSamples(reinterpret_cast<std::byte*>(field.value.data()), field.value.size() / size.unit,
                   size.unit);
     }
+    left -= field.value.size();
     fields.push_back(std::move(field));
   }
   return fields;

@@ -113,7 +113,7 @@ class NiftiReader final : public Reader {
     SetType(nifti, kind.big_endian);
     SetShape(nifti);
     ReadExtensions(nifti, kind.big_endian);
-    if (gzip_ != nullptr) return RequireDeflatable(file_.path(), file_.size(), layout_.bytes());
+    if (gzip_ != nullptr) return RequireRatio(file_.path(), file_.size(), layout_.bytes());
     const int64_t expected = layout_.offset + layout_.bytes();
     if (file_.size() != expected) {
       ThrowInput(file_.path(), "the NIfTI header promises " + std::to_string(expected) +

@@ -168,7 +168,7 @@ class PngReader final : public Reader {
                                    Bytes(kWholePictureLimit) + "; save it without interlacing");
     }
     const int64_t stored_row = static_cast<int64_t>(png_get_rowbytes(png_, info_));
-    RequireDeflatable(file_.path(), file_.size(), stored_row * header_.shape[1]);
+    RequireRatio(file_.path(), file_.size(), stored_row * header_.shape[1]);
   }
 
   void TakeMetadata() {

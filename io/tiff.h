@@ -28,6 +28,8 @@ class TiffHandle {
   // Runs a call into libtiff. Throws what a file operation threw, or else an Error that names
   // `what` and libtiff's own words if `call` returns false.
   void Call(const std::string& what, const std::function<bool()>& call);
+  // Also throws if libtiff complains of the samples but goes on with made-up ones.
+  void Decode(const std::string& what, const std::function<bool()>& call);
   void Close();  // for writing: everything is on its way to the file, or Error
 
   // For the hooks that libtiff calls.

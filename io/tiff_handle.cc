@@ -13,11 +13,12 @@
 namespace tilery {
 namespace {
 
-// What libtiff said during the running call: its first error, and warnings of its JPEG decoder,
-// which mean damaged data. Other warnings (unknown tags and the like) say nothing about samples.
+// What libtiff said during the running call: its first error, and warnings of its JPEG and fax
+// decoders, which mean damaged data. Other warnings (unknown tags and the like) say nothing about
+// samples.
 struct Said {
   char error[400];
-  char jpeg_warning[200];
+  char decoder_warning[200];
 };
 thread_local Said said;
 
@@ -31,8 +32,9 @@ static void TiffErrorHook(thandle_t, const char* module, const char* format, va_
   std::vsnprintf(said.error + offset, sizeof said.error - offset, format, args);
 }
 static void TiffWarningHook(thandle_t, const char* module, const char* format, va_list args) {
-  if (module == nullptr || std::strncmp(module, "JPEG", 4) != 0) return;
-  std::vsnprintf(said.jpeg_warning, sizeof said.jpeg_warning, format, args);
+  if (module == nullptr) return;
+  if (std::strncmp(module, "JPEG", 4) != 0 && std::strncmp(module, "Fax", 3) != 0) return;
+  std::vsnprintf(said.decoder_warning, sizeof said.decoder_warning, format, args);
 }
 
 static tmsize_t TiffReadHook(thandle_t handle, void* into, tmsize_t bytes) {
@@ -90,16 +92,20 @@ void TiffHandle::Close() {
 }
 
 void TiffHandle::Call(const std::string& what, const std::function<bool()>& call) {
-  said.error[0] = said.jpeg_warning[0] = 0;
+  said.error[0] = said.decoder_warning[0] = 0;
   const bool ok = call();
-  if (!ok || pending_ || said.jpeg_warning[0] != 0) Fail(what);
+  if (!ok || pending_ || said.decoder_warning[0] != 0) Fail(what);
+}
+
+void TiffHandle::Decode(const std::string& what, const std::function<bool()>& call) {
+  Call(what, [&call] { return call() && said.error[0] == 0; });
 }
 
 void TiffHandle::Fail(const std::string& what) {
   if (pending_) std::rethrow_exception(std::exchange(pending_, nullptr));
-  const char* why = said.error[0] != 0          ? said.error
-                    : said.jpeg_warning[0] != 0 ? said.jpeg_warning
-                                                : "it holds less than it should";
+  const char* why = said.error[0] != 0             ? said.error
+                    : said.decoder_warning[0] != 0 ? said.decoder_warning
+                                                   : "it holds less than it should";
   if (input_ != nullptr) {
     ThrowInput(input_->path(), "damaged TIFF, " + what + ": " + Printable(why, 300));
   }

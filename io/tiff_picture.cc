@@ -10,6 +10,9 @@
 namespace tilery {
 namespace {
 
+// Beyond all files, and low enough for arithmetic with what a strip or tile expands to.
+constexpr int64_t kMostChunkBytes = int64_t{1} << 50;
+
 [[noreturn]] void NotYet(const InputFile& file, const std::string& what) {
   ThrowInput(file.path(), "TIFF with " + what + " is not supported yet");
 }
@@ -28,27 +31,40 @@ int64_t PicturesInDescription(TIFF* tiff) {
   return images == nullptr ? 1 : std::max(1LL, std::atoll(images + std::strlen("\nimages=")));
 }
 
+bool IsCopyOrMask(TIFF* tiff) {
+  uint32_t kind = 0;
+  TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind);
+  return (kind & (FILETYPE_REDUCEDIMAGE | FILETYPE_MASK)) != 0;
+}
+
 // Smaller copies and masks of the picture do not count as pages.
 void GoToOnlyPage(TiffHandle& handle, const InputFile& file) {
   TIFF* tiff = handle.get();
   int64_t directories = 0;
   handle.Call("its pages", [&] { return (directories = TIFFNumberOfDirectories(tiff)) > 0; });
-  int64_t pages = 1;
-  if (directories > 1) {
-    pages = 0;
-    int64_t first = 0;
-    for (int64_t i = 0; i < directories; ++i) {
-      handle.Call("page " + std::to_string(i),
-                  [&] { return TIFFSetDirectory(tiff, static_cast<uint16_t>(i)) == 1; });
-      uint32_t kind = 0;
-      TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind);
-      if ((kind & (FILETYPE_REDUCEDIMAGE | FILETYPE_MASK)) == 0 && pages++ == 0) first = i;
+  int64_t pages = 0, first = 0;
+  for (int64_t i = 0; i < directories; ++i) {
+    // On to the next one, since going to one by its number means a walk from the first.
+    if (i > 0) {
+      handle.Call("page " + std::to_string(i), [&] { return TIFFReadDirectory(tiff) == 1; });
     }
+    if (!IsCopyOrMask(tiff) && pages++ == 0) first = i;
+  }
+  if (directories > 1) {
     handle.Call("its pages",
-                [&] { return TIFFSetDirectory(tiff, static_cast<uint16_t>(first)) == 1; });
+                [&] { return TIFFSetDirectory(tiff, static_cast<tdir_t>(first)) == 1; });
   }
   if (pages <= 1) pages = PicturesInDescription(tiff);
   if (pages > 1) NotYet(file, std::to_string(pages) + " pages");
+  // Raw files of cameras: the picture itself must not be mistaken for the preview before it.
+  uint16_t below = 0;
+  const uint64_t* offsets = nullptr;
+  if (IsCopyOrMask(tiff) && TIFFGetField(tiff, TIFFTAG_SUBIFD, &below, &offsets) == 1 &&
+      below > 0) {
+    NotYet(file,
+           "its picture in a directory below that of a smaller copy (as in raw files of "
+           "cameras)");
+  }
 }
 
 DType SampleType(const InputFile& file, int bits, int format) {
@@ -142,6 +158,35 @@ std::vector<uint8_t> ReadPalette(TiffHandle& handle, int bits) {
   return palette;
 }
 
+// Most bytes that one stored byte can give, rounded up; 0: no limit is known.
+int64_t MostRatio(int compression) {
+  switch (compression) {
+    case COMPRESSION_PACKBITS:
+      return 64;
+    case COMPRESSION_LZW:  // strings of up to 3838 bytes, codes of 9 bits or more
+      return 4096;
+    case COMPRESSION_DEFLATE:
+    case COMPRESSION_ADOBE_DEFLATE:
+      return kDeflateRatio;
+    case COMPRESSION_JPEG:  // a block of 64 samples takes two bits
+      return 4096;
+    case COMPRESSION_ZSTD:  // a block of 128 KiB takes four bytes
+    case COMPRESSION_LZMA:
+      return 1 << 16;
+    default:
+      return 0;
+  }
+}
+
+void RequirePlausibleSize(const TiffPicture& picture, int compression, const InputFile& file) {
+  const int64_t ratio = MostRatio(compression);
+  if (ratio == 0) return;
+  const double bytes = static_cast<double>(picture.width) * static_cast<double>(picture.height) *
+                       picture.samples * picture.bits / 8;
+  constexpr double kMost = 9e18;  // fits 64 bits
+  RequireRatio(file.path(), file.size(), static_cast<int64_t>(std::min(bytes, kMost)), ratio);
+}
+
 void ReadChunks(TiffHandle& handle, const InputFile& file, TiffPicture& picture) {
   TIFF* tiff = handle.get();
   picture.tiled = TIFFIsTiled(tiff) != 0;
@@ -163,6 +208,10 @@ void ReadChunks(TiffHandle& handle, const InputFile& file, TiffPicture& picture)
         static_cast<int64_t>(picture.tiled ? TIFFTileSize64(tiff) : TIFFVStripSize64(tiff, down));
     return picture.chunk_bytes > 0;
   });
+  if (picture.chunk_bytes > kMostChunkBytes) {
+    ThrowInput(file.path(),
+               "damaged TIFF: strips or tiles of " + Bytes(picture.chunk_bytes) + " each");
+  }
   const int64_t planes = picture.separate ? picture.samples : 1;
   const int64_t chunks = picture.chunks_across() * picture.chunks_down() * planes;
   const int64_t found = picture.tiled ? TIFFNumberOfTiles(tiff) : TIFFNumberOfStrips(tiff);
@@ -238,6 +287,7 @@ TiffPicture ReadTiffPicture(TiffHandle& handle, const InputFile& file) {
     picture.channels = 3;
   }
   ReadChunks(handle, file, picture);
+  RequirePlausibleSize(picture, compression, file);
   picture.direct = compression == COMPRESSION_NONE && !picture.expands() &&
                    Short(tiff, TIFFTAG_FILLORDER, FILLORDER_MSB2LSB) == FILLORDER_MSB2LSB;
   picture.swapped = TIFFIsByteSwapped(tiff) != 0 && picture.bits > 8;

@@ -1,7 +1,8 @@
 // Reading of TIFF: any box of any page layout, through a bounded cache of decoded strips and tiles.
 //
 // Uncompressed chunks are read in place by positional reads. Compressed ones are decoded whole and
-// cached; where that would take too much (a large picture in one strip), rows are decoded in order.
+// cached; where that would take too much (a large picture in one strip), rows are decoded one by
+// one. Access is random only where a narrow box decodes little beside itself.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ namespace {
 
 using Chunk = std::shared_ptr<const std::vector<std::byte>>;
 
-constexpr int64_t kChunkLimit = 64 << 20;   // of a decoded strip; larger ones are read by rows
+constexpr int64_t kChunkLimit = 64 << 20;   // of a decoded strip (with those of other planes that
+                                            // hold the same rows); larger ones are read by rows
 constexpr int64_t kCacheBytes = 64 << 20;   // always allowed
 constexpr int64_t kCacheLimit = 256 << 20;  // for one row of chunks
 
@@ -72,8 +74,10 @@ class TiffReader final : public Reader {
     header_.channels = picture_.channels;
     header_.shape = {1, picture_.height, picture_.width};
     cursor_ = RowCursor(header_.shape);
-    by_rows_ = !picture_.direct && !picture_.tiled && DecodedBytes() > kChunkLimit;
-    header_.access = by_rows_ ? Access::kRows : Access::kRandom;
+    by_rows_ = !picture_.direct && !picture_.tiled && DecodedBytes() > kChunkLimit / Planes();
+    // Where chunks span the width, boxes beside each other would decode the same ones each time.
+    const bool full_width = !picture_.direct && picture_.chunks_across() == 1;
+    header_.access = full_width ? Access::kRows : Access::kRandom;
     if (!picture_.direct && !by_rows_ && DecodedBytes() > kWholePictureLimit) {
       ThrowInput(file_.path(), "its tiles take " + Bytes(DecodedBytes()) + " each, the limit is " +
                                    Bytes(kWholePictureLimit) + "; save it with smaller tiles");
@@ -82,9 +86,10 @@ class TiffReader final : public Reader {
       ThrowInput(file_.path(), "one row would take " + Bytes(ExpandedRowBytes()) +
                                    ", the limit is " + Bytes(kWholePictureLimit));
     }
-    const int64_t row_of_chunks = DecodedBytes() * (picture_.chunks_across() + 1);
-    cache_ =
-        std::make_unique<ChunkCache>(std::max(kCacheBytes, std::min(kCacheLimit, row_of_chunks)));
+    const int64_t row_of_chunks = (picture_.chunks_across() + 1) * Planes();
+    const int64_t useful =
+        DecodedBytes() > kCacheLimit / row_of_chunks ? kCacheLimit : DecodedBytes() * row_of_chunks;
+    cache_ = std::make_unique<ChunkCache>(std::max(kCacheBytes, useful));
     idle_.push_back(std::move(handle));
   }
 
@@ -109,6 +114,7 @@ class TiffReader final : public Reader {
  private:
   static constexpr char kMode[] = "rm";  // m: no memory maps
 
+  int Planes() const { return picture_.separate ? picture_.samples : 1; }
   // Channels that a chunk holds once its bits and palette are expanded.
   int ChunkChannels() const { return picture_.palette.empty() ? picture_.chunk_samples() : 3; }
   int64_t PackedRowBytes() const {
@@ -122,9 +128,8 @@ class TiffReader final : public Reader {
   }
 
   void ReadChunks(const Box& box, const View& out) {
-    const int64_t planes = picture_.separate ? picture_.samples : 1;
     const int64_t h = picture_.chunk_height, w = picture_.chunk_width;
-    for (int64_t plane = 0; plane < planes; ++plane) {
+    for (int64_t plane = 0; plane < Planes(); ++plane) {
       const View target = picture_.separate ? out.Channels(plane, 1) : out;
       for (int64_t cy = box.begin[1] / h; cy * h < box.end[1]; ++cy) {
         for (int64_t cx = box.begin[2] / w; cx * w < box.end[2]; ++cx) {
@@ -194,7 +199,7 @@ class TiffReader final : public Reader {
     const int64_t packed_bytes = picture_.chunk_bytes / picture_.chunk_height * rows;
     std::vector<std::byte> packed(static_cast<size_t>(packed_bytes));
     WithHandle([&](TiffHandle& handle) {
-      handle.Call((picture_.tiled ? "tile " : "strip ") + std::to_string(index), [&] {
+      handle.Decode((picture_.tiled ? "tile " : "strip ") + std::to_string(index), [&] {
         const auto number = static_cast<uint32_t>(index);
         const tmsize_t got =
             picture_.tiled
@@ -217,7 +222,7 @@ class TiffReader final : public Reader {
   // Rows in order, through one handle per plane, since each decoder keeps its place in one strip.
   // Rows that are left out are decoded too, from `due` or the start of their strip on.
   void ReadRows(int64_t due, const RowRange& rows, const View& out) {
-    const int planes = picture_.separate ? picture_.samples : 1;
+    const int planes = Planes();
     while (static_cast<int>(idle_.size()) < planes) idle_.push_back(NewHandle());
     std::vector<std::byte> packed(static_cast<size_t>(PackedRowBytes()));
     std::vector<std::byte> expanded(picture_.expands() ? static_cast<size_t>(ExpandedRowBytes())
@@ -229,7 +234,7 @@ class TiffReader final : public Reader {
     for (int64_t y = std::max(due, strip); y < rows.end; ++y) {
       for (int plane = 0; plane < planes; ++plane) {
         TiffHandle& handle = *idle_[static_cast<size_t>(plane)];
-        handle.Call("row " + std::to_string(y), [&] {
+        handle.Decode("row " + std::to_string(y), [&] {
           return TIFFReadScanline(handle.get(), packed.data(), static_cast<uint32_t>(y),
                                   static_cast<uint16_t>(plane)) == 1;
         });
@@ -247,7 +252,7 @@ class TiffReader final : public Reader {
   std::unique_ptr<TiffHandle> NewHandle() {
     auto handle = std::make_unique<TiffHandle>(file_, kMode);
     handle->Call("its page", [&] {
-      return TIFFSetDirectory(handle->get(), static_cast<uint16_t>(directory_)) == 1;
+      return TIFFSetDirectory(handle->get(), static_cast<tdir_t>(directory_)) == 1;
     });
     uint16_t photometric = 0;
     if (TIFFGetField(handle->get(), TIFFTAG_PHOTOMETRIC, &photometric) == 1 &&

@@ -43,7 +43,7 @@ class TiffWriter final : public Writer {
   TiffWriter(OutputFile& file, const WriteSpec& spec, const TiffOptions& options)
       : file_(file),
         header_(spec.header),
-        threads_(spec.threads),
+        threads_(std::max(1, spec.threads)),
         cursor_(spec.header.shape),
         exif_(spec.metadata.exif) {
     row_bytes_ =
@@ -250,6 +250,13 @@ std::string WhyNotTiff(const Header& header) {
       return "TIFF holds 1 to " + std::to_string(kMostPixels) + " pixels along an axis, not " +
              std::to_string(header.shape[static_cast<size_t>(axis)]);
     }
+  }
+  // A strip has one row at least, and zlib takes less than 4 GiB at once.
+  const int64_t row_bytes =
+      header.shape[2] * header.channels * static_cast<int64_t>(DTypeSize(header.dtype));
+  if (row_bytes > kWholePictureLimit) {
+    return "TIFF is written in rows of " + Bytes(kWholePictureLimit) + " at most, not " +
+           Bytes(row_bytes) + "; .npy holds more";
   }
   return "";
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/byte_order.h"
 #include "io/exif_tree.h"
 #include "tests/io/format_helpers.h"
 
@@ -72,6 +73,24 @@ TEST(ExifTest, DamageIsNoErrorWhereverItIs) {
       EXPECT_GE(ExifOrientation(bad), 1);
     }
   }
+}
+
+TEST(ExifTest, FieldsThatShareTheirBytesTakeNoMoreThanTheLimit) {
+  constexpr uint32_t kBytes = 1 << 20;
+  constexpr uint16_t kFields = 100;
+  std::string exif("II*\0\x08\0\0\0", 8);
+  const auto number = [](uint32_t value, size_t bytes) {
+    std::string out(4, '\0');
+    Store(out.data(), value, false);
+    return out.substr(0, bytes);
+  };
+  exif += number(kFields, 2);
+  for (uint16_t i = 0; i < kFields; ++i) {
+    exif += number(i + 1u, 2) + number(7, 2) + number(kBytes, 4) + number(0, 4);
+  }
+  exif.resize(kBytes, '\0');
+  const ExifTree tree = ParseExif(exif);
+  EXPECT_EQ(tree.main.size(), 16u);  // 16 MiB in all
 }
 
 TEST(ExifTest, ADirectoryThatLeadsToItselfEnds) {

@@ -153,7 +153,8 @@ TEST_P(EveryFormat, BytesDependOnNeitherBandsNorThreads) {
     const Picture picture = MakePicture(header, 4, true);
     WritePicture(File("once"), picture);
     const std::string once = ReadSmallFile(File("once"));
-    for (const auto& [rows, threads] : {std::pair{0, 7}, {1, 1}, {64, 7}, {333, 7}, {333, 1}}) {
+    for (const auto& [rows, threads] :
+         {std::pair{0, 7}, {1, 1}, {64, 7}, {333, 7}, {333, 1}, {64, 0}}) {
       WritePicture(File("again"), picture, rows, threads);
       ASSERT_TRUE(ReadSmallFile(File("again")) == once)
           << rows << " rows, " << threads << " threads";

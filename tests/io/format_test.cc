@@ -105,6 +105,9 @@ TEST_F(FormatTest, WhatAFormatCantHoldIsSaidWithWhatItCan) {
     EXPECT_NE(WhyNot(format, header).find("4"), std::string::npos) << WhyNot(format, header);
   }
   header = Small().header;
+  header.shape[2] = 0x7FFFFFFF;
+  EXPECT_NE(WhyNot("tiff", header).find("6442450941"), std::string::npos) << WhyNot("tiff", header);
+  header = Small().header;
   header.channels = 4;
   header.alpha = AlphaKind::kAssociated;
   EXPECT_NE(WhyNot("png", header).find("straight"), std::string::npos);

@@ -11,6 +11,7 @@ tilery_test(format_test
   nifti_test.cc
   npy_test.cc
   png_test.cc
+  tiff_refusal_test.cc
   tiff_test.cc
   LIBS tilery_io ZLIB::ZLIB)
 

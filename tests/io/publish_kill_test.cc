@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <span>
@@ -68,22 +69,23 @@ TEST_P(KilledWhilePublishing, LeavesTheOldFileOrTheWholeNewOne) {
   const TempFolder folder;
   const std::filesystem::path target = folder / "out.bin";
   const std::string versions[] = {Version(0), Version(1)};
-  // One undisturbed run tells how long publishing takes here, so that the kills spread over all of
-  // it.
+  // One undisturbed run tells how long publishing takes here. A machine that is busy at one moment
+  // and idle at the next makes that a guess, so the spread of the kills follows what happens.
   const auto begin = std::chrono::steady_clock::now();
   Publish(target, versions[0], "u.0", GetParam());
-  const auto usual = std::chrono::duration_cast<std::chrono::microseconds>(
-      std::chrono::steady_clock::now() - begin);
+  const std::chrono::duration<double, std::micro> usual = std::chrono::steady_clock::now() - begin;
   std::mt19937 random(1);
-  std::uniform_int_distribution<int64_t> delay(0, usual.count() * 2 + 1000);
+  double latest = usual.count() * 2 + 1000;
   int now = 0;
   int killed = 0;
   for (int round = 1; round <= 60; ++round) {
     const int next = 1 - now;
     const std::string attempt = "u." + std::to_string(round);
-    const int status = RunAndKill(std::chrono::microseconds(delay(random)),
+    std::uniform_real_distribution<double> delay(0, latest);
+    const int status = RunAndKill(std::chrono::microseconds(std::lround(delay(random))),
                                   [&] { Publish(target, versions[next], attempt, GetParam()); });
     killed += WIFSIGNALED(status);
+    latest *= WIFSIGNALED(status) ? 1.25 : 0.8;
     const std::string content = ContentOf(target);
     ASSERT_TRUE(content == versions[now] || content == versions[next])
         << "round " << round << ": " << content.size();

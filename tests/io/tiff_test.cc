@@ -1,61 +1,10 @@
-#include "io/tiff.h"
+#include <array>
+#include <thread>
 
-#include <gtest/gtest.h>
-
-#include "tests/io/expect_error.h"
-#include "tests/io/format_helpers.h"
-#include "tests/io/png_builder.h"
-#include "tests/io/tiff_builder.h"
+#include "tests/io/tiff_fixture.h"
 
 namespace tilery {
 namespace {
-
-constexpr uint32_t kWidth = 64, kHeight = 48;
-constexpr uint32_t kGray = 1, kRgb = 2, kPalette = 3;
-
-// Three channels that no mix-up of rows, columns or channels leaves the same.
-uint32_t Value(uint32_t c, uint32_t y, uint32_t x) {
-  static constexpr uint32_t kModulo[] = {251, 241, 239};
-  return (y * kWidth + x) % kModulo[c];
-}
-
-class TiffTest : public testing::Test {
- protected:
-  Picture Read(const TiffBuilder& tiff) {
-    PutFile(folder_ / "a.tif", tiff.file());
-    return ReadPicture(folder_ / "a.tif");
-  }
-  std::string Refusal(const TiffBuilder& tiff) {
-    return ErrorOf(Fault::kInput, [&] { Read(tiff); });
-  }
-  // Samples of channels [c0, c1) in rows and columns as given, zero beyond the picture.
-  static std::string Samples(const TiffBuilder& tiff, uint32_t c0, uint32_t c1, uint32_t y0,
-                             uint32_t y1, uint32_t x0, uint32_t x1, int bytes = 1,
-                             uint32_t factor = 1) {
-    std::string out;
-    for (uint32_t y = y0; y < y1; ++y)
-      for (uint32_t x = x0; x < x1; ++x)
-        for (uint32_t c = c0; c < c1; ++c)
-          out += tiff.Number(y < kHeight && x < kWidth ? Value(c, y, x) * factor : 0, bytes);
-    return out;
-  }
-  static void ExpectValues(Picture& got) {
-    ASSERT_EQ(got.header.channels, 3);
-    ASSERT_EQ(got.header.shape, (Index{1, kHeight, kWidth}));
-    for (uint32_t y = 0; y < kHeight; ++y)
-      for (uint32_t x = 0; x < kWidth; ++x)
-        for (uint32_t c = 0; c < 3; ++c) ASSERT_EQ(got.at<uint8_t>(c, 0, y, x), Value(c, y, x));
-  }
-  static TiffBuilder GrayPage(const std::string& data, uint32_t width, uint32_t height,
-                              uint32_t bits, uint32_t photometric = kGray) {
-    TiffBuilder tiff;
-    tiff.Size(width, height, bits, 1, photometric);
-    tiff.Strips({data}, height);
-    return tiff;
-  }
-
-  TempFolder folder_;
-};
 
 TEST_F(TiffTest, PlanesTilesAndStripsGiveTheSameSamples) {
   for (const bool separate : {false, true}) {
@@ -135,6 +84,82 @@ TEST_F(TiffTest, TheFloatingPointPredictorIsDecoded) {
   for (int64_t x = 0; x < 6; ++x) EXPECT_EQ(got.at<float>(0, 0, 0, x), row[static_cast<size_t>(x)]);
 }
 
+TEST_F(TiffTest, CompressedChunksThatSpanTheWidthComeInOrder) {
+  struct Case {
+    uint32_t tile_width;  // 0: strips
+    bool separate, deflated;
+    Access access;
+  };
+  for (const Case& c : {Case{0, false, true, Access::kRows},
+                        {0, true, true, Access::kRows},
+                        {64, false, true, Access::kRows},
+                        {80, true, true, Access::kRows},
+                        {32, false, true, Access::kRandom},
+                        {32, true, true, Access::kRandom},
+                        {64, false, false, Access::kRandom},
+                        {0, false, false, Access::kRandom}}) {
+    TiffBuilder tiff;
+    tiff.Size(kWidth, kHeight, 8, 3, kRgb);
+    tiff.Short(284, {c.separate ? 2u : 1u});
+    std::vector<std::string> chunks;
+    const uint32_t width = c.tile_width == 0 ? kWidth : c.tile_width;
+    for (uint32_t plane = 0; plane < (c.separate ? 3 : 1); ++plane) {
+      const uint32_t c0 = plane, c1 = c.separate ? plane + 1 : 3;
+      for (uint32_t y = 0; y < kHeight; y += 16) {
+        for (uint32_t x = 0; x < kWidth; x += width) {
+          const std::string plain = Samples(tiff, c0, c1, y, y + 16, x, x + width);
+          chunks.push_back(c.deflated ? Zlib(plain) : plain);
+        }
+      }
+    }
+    if (c.tile_width == 0) {
+      tiff.Strips(chunks, 16);
+    } else {
+      tiff.Tiles(chunks, width, 16);
+    }
+    if (c.deflated) tiff.Short(259, {8});
+    tiff.EndPage();
+    SCOPED_TRACE(std::to_string(c.tile_width) + (c.separate ? " separate" : " together") +
+                 (c.deflated ? " deflated" : ""));
+    Picture got = Read(tiff);
+    ExpectValues(got);
+    EXPECT_EQ(got.header.access, c.access);
+    got = ReadPicture(*OpenReader(folder_ / "a.tif"), 7);  // bands that cut chunks
+    ExpectValues(got);
+  }
+}
+
+TEST_F(TiffTest, CompressedTilesServeSeveralThreads) {
+  TiffBuilder tiff;
+  tiff.Size(kWidth, kHeight, 8, 3, kRgb);
+  std::vector<std::string> tiles;
+  for (uint32_t y = 0; y < kHeight; y += 16)
+    for (uint32_t x = 0; x < kWidth; x += 16)
+      tiles.push_back(Zlib(Samples(tiff, 0, 3, y, y + 16, x, x + 16)));
+  tiff.Tiles(tiles, 16, 16);
+  tiff.Short(259, {8});
+  tiff.EndPage();
+  PutFile(folder_ / "a.tif", tiff.file());
+  Picture whole = ReadPicture(folder_ / "a.tif");
+  ExpectValues(whole);
+  std::array<int, 4> equal{};
+  for (int round = 0; round < 20; ++round) {
+    const auto reader = OpenReader(folder_ / "a.tif");  // with nothing decoded yet
+    std::vector<std::jthread> threads;
+    for (int64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        const Box box{{0, 3 * t, 5 * t}, {1, 3 * t + 35, 5 * t + 40}};
+        std::vector<std::byte> part(static_cast<size_t>(box.voxels() * 3)), wanted(part.size());
+        reader->Read(box, DenseView(part.data(), DType::kU8, 3, box.shape(), Layout::kInterleaved));
+        CopyView(whole.view().Crop(box),
+                 DenseView(wanted.data(), DType::kU8, 3, box.shape(), Layout::kInterleaved));
+        equal[static_cast<size_t>(t)] += part == wanted;
+      });
+    }
+  }
+  EXPECT_EQ(equal, (std::array<int, 4>{20, 20, 20, 20}));
+}
+
 TEST_F(TiffTest, MinIsWhiteIsInverted) {
   TiffBuilder bytes = GrayPage(std::string("\0\1\xFF", 3), 3, 1, 8, 0);
   bytes.EndPage();
@@ -191,57 +216,6 @@ TEST_F(TiffTest, AlphaIsStraightOrAssociatedAsTheFileSays) {
   }
 }
 
-TEST_F(TiffTest, SeveralPagesAreRefusedWithTheirNumber) {
-  TiffBuilder tiff;
-  for (int page = 0; page < 3; ++page) {
-    tiff.Size(2, 2, 8, 1, kGray);
-    tiff.Strips({"abcd"}, 2);
-    tiff.EndPage();
-  }
-  EXPECT_NE(Refusal(tiff).find("3 pages is not supported yet"), std::string::npos) << Refusal(tiff);
-}
-
-TEST_F(TiffTest, AStackOfImageJInOnePageIsRefusedWithItsNumber) {
-  TiffBuilder tiff = GrayPage("abcd", 2, 2, 8);
-  tiff.Text(270, "ImageJ=1.53t\nimages=12\nslices=12\n");
-  tiff.EndPage();
-  EXPECT_NE(Refusal(tiff).find("12 pages"), std::string::npos);
-}
-
-TEST_F(TiffTest, SmallerCopiesDoNotCountAsPages) {
-  for (const bool copy_first : {false, true}) {
-    TiffBuilder tiff;
-    for (const bool copy : {copy_first, !copy_first}) {
-      tiff.Size(copy ? 1 : 2, 1, 8, 1, kGray);
-      if (copy) tiff.Long(254, {1});
-      tiff.Strips({copy ? "x" : "ab"}, 1);
-      tiff.EndPage();
-    }
-    Picture got = Read(tiff);
-    EXPECT_EQ(got.header.shape, (Index{1, 1, 2}));
-    EXPECT_EQ(got.at<uint8_t>(0, 0, 0, 1), 'b');
-  }
-}
-
-TEST_F(TiffTest, WhatIsNotSupportedIsRefusedByName) {
-  const auto refusal = [&](uint32_t bits, uint32_t samples, uint32_t photometric, int tag,
-                           uint32_t value) {
-    TiffBuilder tiff;
-    tiff.Size(2, 1, bits, samples, photometric);
-    if (tag != 0) tiff.Short(tag, std::vector<uint32_t>(tag == 339 ? samples : 1, value));
-    tiff.Strips({std::string(64, 'x')}, 1);
-    tiff.EndPage();
-    return Refusal(tiff);
-  };
-  EXPECT_NE(refusal(12, 1, kGray, 0, 0).find("12-bit unsigned"), std::string::npos);
-  EXPECT_NE(refusal(64, 1, kGray, 339, 2).find("64-bit signed"), std::string::npos);
-  EXPECT_NE(refusal(24, 1, kGray, 339, 3).find("24-bit float"), std::string::npos);
-  EXPECT_NE(refusal(8, 4, 5, 0, 0).find("CMYK"), std::string::npos);
-  EXPECT_NE(refusal(8, 3, 8, 0, 0).find("L*a*b*"), std::string::npos);
-  EXPECT_NE(refusal(8, 3, 6, 0, 0).find("YCbCr"), std::string::npos);
-  EXPECT_NE(refusal(8, 1, kGray, 259, 34712).find("compression 34712"), std::string::npos);
-}
-
 TEST_F(TiffTest, MetadataSurvives) {
   TiffBuilder tiff = GrayPage("abcd", 2, 2, 8);
   tiff.Text(270, "a field of barley");
@@ -259,16 +233,6 @@ TEST_F(TiffTest, ADescriptionOfNothingButTheShapeIsLeftOut) {
   tiff.Text(270, "{\"shape\": [2, 2]}");
   tiff.EndPage();
   EXPECT_EQ(Read(tiff).metadata.description, "");
-}
-
-TEST_F(TiffTest, UnknownTagsPrintNothing) {
-  TiffBuilder tiff = GrayPage("abcd", 2, 2, 8);
-  for (int tag = 65000; tag < 65020; ++tag) tiff.Short(tag, {1});
-  tiff.EndPage();
-  testing::internal::CaptureStderr();
-  Picture got = Read(tiff);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(got.at<uint8_t>(0, 0, 1, 1), 'd');
 }
 
 TEST_F(TiffTest, LargeCompressedStripsAreReadByRows) {
@@ -310,15 +274,6 @@ TEST_F(TiffTest, PicturesThatMayOutgrowTheClassicFormatBecomeBig) {
   EXPECT_EQ(version(300), 0x2A);  // 720,000 bytes
   EXPECT_EQ(version(430), 0x2B);  // 1,032,000 bytes and the margin
   EXPECT_EQ(version(800), 0x2B);
-}
-
-TEST_F(TiffTest, AStripOutsideTheFileIsAnErrorThatNamesIt) {
-  TiffBuilder tiff = GrayPage("abcd", 2, 2, 8);
-  tiff.Long(273, {100000});
-  tiff.EndPage();
-  const std::string message = Refusal(tiff);
-  EXPECT_NE(message.find("100004"), std::string::npos) << message;
-  EXPECT_NE(message.find("a.tif"), std::string::npos) << message;
 }
 
 }  // namespace
