@@ -138,10 +138,11 @@ Child::Child(const SpawnSpec& spec) {
   const UniqueFd input_fd = Above(spec.input_fd >= 0 ? spec.input_fd : null.get());
   const UniqueFd output_fd = above(spec.output_fd);
   const UniqueFd error_fd = above(spec.error_fd);
-  const Prepared prepared{spec.program.c_str(), argument_list.data(), environment_list.data(),
-                          control_fd.get(),     input_fd.get(),       output_fd.get(),
-                          error_fd.get(),       report_fd.get(),      spec.own_group,
-                          getpid()};
+  const Prepared prepared{spec.program.c_str(),    argument_list.data(),
+                          environment_list.data(), control_fd.get(),
+                          input_fd.get(),          output_fd.get(),
+                          error_fd.get(),          report_fd.get(),
+                          spec.own_group,          getpid()};
 
   // No handler of ours may run in the child before it has reset them.
   sigset_t all, before;
@@ -222,9 +223,8 @@ Ran RunToEnd(SpawnSpec spec, const std::string& input) {
   size_t sent = 0;
   for (;;) {
     if (sent == input.size()) input_end.Reset();
-    pollfd fds[] = {{output_end.get(), POLLIN, 0},
-                    {error_end.get(), POLLIN, 0},
-                    {input_end.get(), POLLOUT, 0}};
+    pollfd fds[] = {
+        {output_end.get(), POLLIN, 0}, {error_end.get(), POLLIN, 0}, {input_end.get(), POLLOUT, 0}};
     if (output_end.get() < 0 && error_end.get() < 0) break;
     if (poll(fds, 3, -1) < 0 && errno != EINTR) {
       throw Error(Fault::kInternal, Errno("wait for " + spec.program.string(), errno));

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 
@@ -116,6 +117,8 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   options.scratch = job.execution.scratch;
   options.scratch_limit = job.execution.scratch_limit.value_or(-1);
   options.max_failures = job.execution.max_failures;
+  // For tests, which can't wait for two minutes.
+  if (const char* hung = std::getenv("TILERY_TEST_HUNG_S")) options.hung_s = std::atof(hung);
   // The launcher needs the coordinator's port, and the coordinator the launcher's hand for hung
   // workers.
   LocalLauncher* hand = nullptr;

@@ -1,4 +1,4 @@
-"""A worker that dies, throws or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
+"""A worker that dies, throws, hangs or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
 one, nothing unfinished stays behind, and a unit that kills every worker is set aside by name."""
 import pytest
 from PIL import Image
@@ -31,6 +31,19 @@ def test_a_worker_that_dies_anywhere_changes_no_byte(run, model, wanted, rule):
                env={"TILERY_TEST_FAULT": rule, "TILERY_TEST_FAULT_ONCE": str(run.dir / "died")}).json
     assert (run.dir / "died").exists()
     assert r["items_done"] == 6 and r["items_failed"] == 0
+    assert digests(run.dir / "out") == wanted
+    assert leftovers(run.dir) == []
+
+
+@pytest.mark.parametrize("rule", ["hang@submit:5", "hang@assemble:1"])
+def test_a_worker_that_hangs_is_killed_and_its_units_run_again(run, model, wanted, rule):
+    """Its heart goes on beating: only that it gets nowhere shows that it hangs."""
+    r = run.ok("run", job(run, model, "out"), "--json", timeout=200,
+               env={"TILERY_TEST_FAULT": rule, "TILERY_TEST_FAULT_ONCE": str(run.dir / "hung"),
+                    "TILERY_TEST_HUNG_S": "5"})
+    assert (run.dir / "hung").exists()
+    assert "signal 9" in r.err, r.err[-2000:]
+    assert r.json["items_done"] == 6 and r.json["items_failed"] == 0
     assert digests(run.dir / "out") == wanted
     assert leftovers(run.dir) == []
 

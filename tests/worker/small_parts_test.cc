@@ -144,13 +144,14 @@ TEST(HostBuffers, MayBeOutlivedByABuffer) {
 }
 
 TEST(FaultRules, AreReadFromText) {
-  const auto rules = ParseFaultRules("kill@publish:3,delay@read:50ms");
-  ASSERT_EQ(rules.size(), 2u);
+  const auto rules = ParseFaultRules("kill@publish:3,delay@read:50ms,hang@submit:2");
+  ASSERT_EQ(rules.size(), 3u);
   EXPECT_EQ(rules[0].action, FaultRule::Action::kKill);
   EXPECT_EQ(rules[0].place, FaultPlace::kPublish);
   EXPECT_EQ(rules[0].argument, 3);
   EXPECT_EQ(rules[1].action, FaultRule::Action::kDelay);
   EXPECT_EQ(rules[1].argument, 50);
+  EXPECT_EQ(rules[2].action, FaultRule::Action::kHang);
 }
 
 TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
