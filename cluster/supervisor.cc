@@ -127,6 +127,7 @@ class Supervisor {
     // signals.
     for (int i = 0; i < 64; ++i) {
       const ssize_t got = read(errors_.get(), chunk, sizeof chunk);
+      if (got == 0) errors_.Reset();  // it closed them and lives on: no reason to look again
       if (got <= 0) break;
       log_.Append({chunk, static_cast<size_t>(got)});
     }
