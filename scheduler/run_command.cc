@@ -113,12 +113,12 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   const std::vector<WorkerLaunch> launches = LaunchPlan(job);
   RunOptions options;
   options.token = NewToken();
+  // For tests, which can't wait for two minutes.
+  if (const char* hung = std::getenv("TILERY_TEST_HUNG_S")) options.hung_s = std::atof(hung);
   options.work = job.execution.work;
   options.scratch = job.execution.scratch;
   options.scratch_limit = job.execution.scratch_limit.value_or(-1);
   options.max_failures = job.execution.max_failures;
-  // For tests, which can't wait for two minutes.
-  if (const char* hung = std::getenv("TILERY_TEST_HUNG_S")) options.hung_s = std::atof(hung);
   // The launcher needs the coordinator's port, and the coordinator the launcher's hand for hung
   // workers.
   LocalLauncher* hand = nullptr;
