@@ -1,5 +1,7 @@
 """A worker that dies, throws, hangs or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
 one, nothing unfinished stays behind, and a unit that kills every worker is set aside by name."""
+import time
+
 import pytest
 from PIL import Image
 
@@ -79,3 +81,20 @@ def test_an_output_that_can_not_be_written_fails_alone(run, model, wanted):
 def test_slow_reading_changes_no_byte(run, model, wanted):
     run.ok("run", job(run, model, "out"), env={"TILERY_TEST_FAULT": "delay@read:150ms"})
     assert digests(run.dir / "out") == wanted
+
+
+def test_two_jobs_that_write_into_one_folder_at_once_do_not_meet(run, model):
+    for name in "ab":
+        for k in range(3):
+            Image.fromarray(picture(60 + k, 80, seed=k)).save(run.dir / f"{name}{k}.png")
+        run.job(f"{name}.yaml", model={"path": model("identity")}, input={"path": f"{name}?.png"},
+                tiling={"tile": 32, "overlap": 8}, output={"path": "out/{stem}.png"}, execution={"workers": 1})
+    first = run.start("run", "a.yaml", env={"TILERY_TEST_FAULT": "delay@rename:3000ms"})
+    end = time.monotonic() + 60
+    while not list((run.dir / "out").glob(".tilery-*.part")) and time.monotonic() < end:
+        time.sleep(0.02)
+    run.ok("run", "b.yaml")
+    _, err = first.communicate(timeout=100)
+    assert first.returncode == 0, err[-2000:]
+    assert sorted(digests(run.dir / "out")) == [f"{name}{k}.png" for name in "ab" for k in range(3)]
+    assert leftovers(run.dir) == []
