@@ -113,7 +113,9 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
     throw Error(Fault::kUsage,
                 fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
                             "TILERY_TORCH.",
-                            Printable(worker.string()), child.ended.words(),
+                            Printable(worker.string()),
+                            child.ended.by_signal ? child.ended.words()
+                                                  : fmt::format("exit {}", child.ended.number),
                             LastLines(child.errors, 1500)));
   try {
     const Json json = Json::parse(child.output);
