@@ -46,13 +46,15 @@ Kind KindOf(const std::string& type) {
 }  // namespace
 
 struct ControlClient::Impl {
-  Impl(Endpoint endpoint_in, Json hello, double give_up_s, Handlers handlers_in)
+  Impl(Endpoint endpoint_in, Json hello_in, double give_up_s, Handlers handlers_in)
       : endpoint(std::move(endpoint_in)),
         handlers(std::move(handlers_in)),
         give_up(
-            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_s))) {
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_s))),
+        hello(std::move(hello_in)) {
     hello["type"] = "hello";
     hello["protocol"] = kProtocol;
+    hello["lease"] = INT64_MAX;  // the longest that it may become
     hello_frame = EncodeFrame(hello);
     if (hello_frame.size() > kMaxHello + 4) {
       throw Error(Fault::kInternal,
@@ -120,6 +122,8 @@ struct ControlClient::Impl {
     const int64_t of = ++generation;
     greeting_until = Clock::now() + kGreetingTime;
     frames = FrameReader(kMaxFrame);
+    hello["lease"] = newest_lease;
+    hello_frame = EncodeFrame(hello);
     resolver.async_resolve(
         endpoint.host, std::to_string(endpoint.port),
         [this, of](Failure failure, tcp::resolver::results_type found) {
@@ -181,6 +185,10 @@ struct ControlClient::Impl {
     }
     if (type == "end") ended = true;
     handlers.receive(message);
+    if (type == "leases") {
+      for (const Json& lease : message.at("leases"))
+        newest_lease = std::max(newest_lease, lease.at("lease").get<int64_t>());
+    }
   }
 
   // A welcomed link: first what may be lost, in order, then what is new.
@@ -310,7 +318,6 @@ struct ControlClient::Impl {
   const Endpoint endpoint;
   const Handlers handlers;
   const Clock::duration give_up;
-  std::string hello_frame;
   std::atomic<int64_t> renewed_us{INT64_MIN};
 
   std::mutex mutex;  // guards the two below
@@ -324,6 +331,9 @@ struct ControlClient::Impl {
   tcp::socket socket{io};
   asio::steady_timer retry{io}, watch{io};
   int64_t generation = 0;  // of the link; callbacks of an older one are ignored
+  Json hello;
+  std::string hello_frame;
+  int64_t newest_lease = 0;  // of those received
   FrameReader frames{kMaxFrame};
   std::array<char, 65536> chunk;
   std::deque<Out> queue;     // to be written

@@ -9,20 +9,29 @@
 // travels here.
 //
 //   worker -> scheduler
-//     hello    {token, protocol, worker, host, pid, device, epoch}   worker: id given by its
-//     supervisor want     {tiles, units}        may be sent more: so many model runs, so many units
-//     beside (credit,
-//                                    absolute, replaces the last)
-//     renew    {sent_us, phase, batches, busy_s, private_bytes}      every lease_s / 4 (at most 1
-//     s) outcome  {lease, unit, attempt, outcome: {...}} profile  {...}                 stage
-//     totals and new trace events; every few seconds and at the end bye      {}
+//     hello    {token, protocol, worker, host, pid, device, epoch, lease}
+//                  worker: the id given by its supervisor; lease: the newest that it has received
+//                  (0: none), so that those which were lost with a broken link are given again
+//     want     {tiles, units}
+//                  so many model runs may be sent more, and so many units beside (a credit,
+//                  absolute, replaces the last)
+//     renew    {sent_us, phase, batches, busy_s, private_bytes}
+//                  every lease_s / 4, at most 1 s
+//     outcome  {lease, unit, attempt, outcome: {...}, seq}
+//     profile  {...}
+//                  totals of the stages and new trace events; every few seconds and at the end
+//     bye      {}
 //   scheduler -> worker
-//     welcome  {epoch, lease_s, margin_s, context: {...}}            context: all that is the job's
-//     leases   {leases: [{lease, unit, attempt, work: {...}}], more: bool}  more = false: nothing
-//     now renewed  {sent_us}             echo: leases are good for lease_s from the time that was
-//     sent drop     {leases: [...]}       no longer wanted: abandon without an outcome drain    {}
-//     finish or abandon what is begun, send no more `want` end      {}                    all done:
-//     send bye and exit
+//     welcome  {epoch, lease_s, margin_s, context: {...}}
+//                  context: all that is the job's
+//     leases   {leases: [{lease, unit, attempt, work: {...}}], more: bool}
+//                  more = false: there is nothing else now
+//     renewed  {sent_us}
+//                  an echo: leases are good for lease_s from the time that was sent
+//     drop     {leases: [...]}
+//                  no longer wanted: abandon them without an outcome
+//     drain    {}  finish or abandon what is begun, send no more `want`
+//     end      {}  all done: send bye and exit
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -26,7 +27,7 @@ struct Prepared {
   const char* program;
   char* const* arguments;
   char* const* environment;
-  int control_fd, error_fd, null_fd, report_fd;
+  int control_fd, input_fd, output_fd, error_fd, report_fd;
   bool own_group;
   pid_t parent;
 };
@@ -55,7 +56,8 @@ void CloseOnExecFrom(int first) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   // A copy made by dup2 is not closed on exec. The sources lie above kControlFd (see Above).
   const int error_fd = p.error_fd >= 0 ? p.error_fd : STDERR_FILENO;
-  if (dup2(p.null_fd, STDIN_FILENO) < 0 || dup2(error_fd, STDOUT_FILENO) < 0 ||
+  const int output_fd = p.output_fd >= 0 ? p.output_fd : error_fd;
+  if (dup2(p.input_fd, STDIN_FILENO) < 0 || dup2(output_fd, STDOUT_FILENO) < 0 ||
       (p.error_fd >= 0 && dup2(p.error_fd, STDERR_FILENO) < 0) ||
       (p.control_fd >= 0 && dup2(p.control_fd, kControlFd) < 0)) {
     Give(p, errno);
@@ -131,12 +133,16 @@ Child::Child(const SpawnSpec& spec) {
   UniqueFd report_fd = Above(report_write.get());
   const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null.get() < 0) throw Error(Fault::kInternal, Errno("open /dev/null", errno));
-  const UniqueFd null_fd = Above(null.get());
-  const UniqueFd control_fd = spec.control_fd >= 0 ? Above(spec.control_fd) : UniqueFd();
-  const UniqueFd error_fd = spec.error_fd >= 0 ? Above(spec.error_fd) : UniqueFd();
-  const Prepared prepared{spec.program.c_str(), argument_list.data(), environment_list.data(),
-                          control_fd.get(),     error_fd.get(),       null_fd.get(),
-                          report_fd.get(),      spec.own_group,       getpid()};
+  const auto above = [](int fd) { return fd >= 0 ? Above(fd) : UniqueFd(); };
+  const UniqueFd control_fd = above(spec.control_fd);
+  const UniqueFd input_fd = Above(spec.input_fd >= 0 ? spec.input_fd : null.get());
+  const UniqueFd output_fd = above(spec.output_fd);
+  const UniqueFd error_fd = above(spec.error_fd);
+  const Prepared prepared{spec.program.c_str(),    argument_list.data(),
+                          environment_list.data(), control_fd.get(),
+                          input_fd.get(),          output_fd.get(),
+                          error_fd.get(),          report_fd.get(),
+                          spec.own_group,          getpid()};
 
   // No handler of ours may run in the child before it has reset them.
   sigset_t all, before;
@@ -166,8 +172,7 @@ Child::Child(const SpawnSpec& spec) {
 Child::~Child() {
   if (Poll()) return;
   Kill(SIGKILL);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  Wait();
 }
 
 std::string Child::Ended::words() const {
@@ -176,21 +181,74 @@ std::string Child::Ended::words() const {
 }
 
 std::optional<Child::Ended> Child::Poll() {
-  if (ended_) return ended_;
+  if (!ended_) Reap(WNOHANG);
+  return ended_;
+}
+
+Child::Ended Child::Wait() {
+  while (!ended_) Reap(0);
+  return *ended_;
+}
+
+void Child::Reap(int options) {
   int status = 0;
-  const pid_t got = waitpid(pid_, &status, WNOHANG);
-  if (got == 0 || (got < 0 && errno == EINTR)) return std::nullopt;
+  const pid_t got = waitpid(pid_, &status, options);
+  if (got == 0 || (got < 0 && errno == EINTR)) return;
   if (got < 0) {
     ended_ = Ended{false, 127};  // somebody else reaped it
   } else {
     ended_ =
         WIFSIGNALED(status) ? Ended{true, WTERMSIG(status)} : Ended{false, WEXITSTATUS(status)};
   }
-  return ended_;
 }
 
 void Child::Kill(int signal) {
   if (!ended_) kill(pid_, signal);
+}
+
+Ran RunToEnd(SpawnSpec spec, const std::string& input) {
+  // A socket, since writing to a pipe that nobody reads any more would send us SIGPIPE.
+  auto [input_end, its_input] = SocketPair();
+  auto [output_end, its_output] = Pipe();
+  auto [error_end, its_errors] = Pipe();
+  spec.input_fd = its_input.get();
+  spec.output_fd = its_output.get();
+  spec.error_fd = its_errors.get();
+  Child child(spec);
+  for (UniqueFd* its : {&its_input, &its_output, &its_errors}) its->Reset();
+
+  Ran ran;
+  std::string* const texts[] = {&ran.output, &ran.errors};
+  UniqueFd* const ends[] = {&output_end, &error_end};
+  size_t sent = 0;
+  for (;;) {
+    if (sent == input.size()) input_end.Reset();
+    pollfd fds[] = {
+        {output_end.get(), POLLIN, 0}, {error_end.get(), POLLIN, 0}, {input_end.get(), POLLOUT, 0}};
+    if (output_end.get() < 0 && error_end.get() < 0) break;
+    if (poll(fds, 3, -1) < 0 && errno != EINTR) {
+      throw Error(Fault::kInternal, Errno("wait for " + spec.program.string(), errno));
+    }
+    for (int k = 0; k < 2; ++k) {
+      if (fds[k].revents == 0) continue;
+      char chunk[16384];
+      const ssize_t got = read(ends[k]->get(), chunk, sizeof chunk);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) {
+        ends[k]->Reset();
+      } else if (texts[k]->size() < kOutputKept) {
+        texts[k]->append(chunk, static_cast<size_t>(got));
+      }
+    }
+    if (fds[2].revents != 0) {
+      const ssize_t got = send(input_end.get(), input.data() + sent, input.size() - sent,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (got > 0) sent += static_cast<size_t>(got);
+      if (got < 0 && errno != EINTR && errno != EAGAIN) sent = input.size();
+    }
+  }
+  ran.ended = child.Wait();
+  return ran;
 }
 
 }  // namespace tilery

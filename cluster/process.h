@@ -41,11 +41,12 @@ struct SpawnSpec {
   int control_fd = -1;     // becomes the child's descriptor kControlFd
   int error_fd = -1;       // becomes its standard error; -1: ours
   bool own_group = false;  // leads a process group of its own
+  int input_fd = -1;       // becomes its standard input; -1: an empty one
+  int output_fd = -1;      // becomes its standard output; -1: its standard error
 };
 
-// One child process. Its standard input is empty, its standard output is its standard error. It has
-// no other descriptor of ours, no blocked signal, and gets SIGKILL from the kernel when the thread
-// that started it ends.
+// One child process. It has no descriptor of ours but those named, no blocked signal, and gets
+// SIGKILL from the kernel when the thread that started it ends.
 class Child {
  public:
   // Error(kInternal) naming program and reason if it can't be executed.
@@ -60,11 +61,24 @@ class Child {
   };
   pid_t pid() const { return pid_; }
   std::optional<Ended> Poll();  // never blocks; keeps its answer
+  Ended Wait();                 // until it ends
   void Kill(int signal);        // nothing if it has ended
 
  private:
+  void Reap(int options);
   pid_t pid_ = -1;
   std::optional<Ended> ended_;
 };
+
+// What a program that ran to its end has written, at most kOutputKept bytes of each.
+struct Ran {
+  Child::Ended ended;
+  std::string output, errors;
+};
+inline constexpr size_t kOutputKept = 1 << 20;
+
+// Runs the program to its end, with `input` as its standard input; of `spec`, input_fd, output_fd
+// and error_fd are not used. A program that ends without reading its input is no error.
+Ran RunToEnd(SpawnSpec spec, const std::string& input);
 
 }  // namespace tilery

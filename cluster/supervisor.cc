@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 
 #include "cluster/launcher.h"
@@ -24,18 +23,6 @@ constexpr int kFailedByCode = 3;  // starts in a row
 constexpr int kFailedBySignal = 5;
 constexpr auto kFirstPause = std::chrono::milliseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(5000);
-
-std::vector<std::pair<std::string, std::string>> WorkerEnvironment() {
-  const char* torch = std::getenv("TILERY_TORCH");
-  if (torch == nullptr || *torch == '\0') return {};
-  std::error_code ignored;
-  const std::filesystem::path folder(torch);
-  std::string value =
-      std::filesystem::is_directory(folder / "lib", ignored) ? folder / "lib" : folder;
-  const char* before = std::getenv("LD_LIBRARY_PATH");
-  if (before != nullptr && *before != '\0') value += std::string(":") + before;
-  return {{"LD_LIBRARY_PATH", value}};
-}
 
 class Supervisor {
  public:
@@ -140,6 +127,7 @@ class Supervisor {
     // signals.
     for (int i = 0; i < 64; ++i) {
       const ssize_t got = read(errors_.get(), chunk, sizeof chunk);
+      if (got == 0) errors_.Reset();  // it closed them and lives on: no reason to look again
       if (got <= 0) break;
       log_.Append({chunk, static_cast<size_t>(got)});
     }

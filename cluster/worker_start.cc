@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "io/error.h"
@@ -14,6 +16,18 @@ namespace {
 constexpr size_t kMaxLine = 65536;
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> WorkerEnvironment() {
+  const char* torch = std::getenv("TILERY_TORCH");
+  if (torch == nullptr || *torch == '\0') return {};
+  std::error_code ignored;
+  const std::filesystem::path folder(torch);
+  std::string value =
+      std::filesystem::is_directory(folder / "lib", ignored) ? folder / "lib" : folder;
+  const char* before = std::getenv("LD_LIBRARY_PATH");
+  if (before != nullptr && *before != '\0') value += std::string(":") + before;
+  return {{"LD_LIBRARY_PATH", value}};
+}
 
 void WriteWorkerStart(int fd, const WorkerStart& start) {
   const std::string line = Json{{"host", start.endpoint.host}, {"port", start.endpoint.port},

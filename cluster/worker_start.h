@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cluster/client.h"
 
@@ -23,6 +25,10 @@ struct WorkerStart {
   int64_t epoch = 0;
   std::string log;  // of the supervisor: where the worker's standard error goes; "" = nowhere else
 };
+
+// What every tilery-worker process gets in its environment beside and over our own: with the folder
+// TILERY_TORCH (or its lib/) at the front of LD_LIBRARY_PATH, so that it finds LibTorch there.
+std::vector<std::pair<std::string, std::string>> WorkerEnvironment();
 
 // One line of JSON. Reading blocks until it is there; Error(kInternal) if the socket ends before.
 void WriteWorkerStart(int fd, const WorkerStart& start);

@@ -20,7 +20,6 @@ using Clock = std::chrono::steady_clock;
 constexpr double kTick = 0.1;
 constexpr double kProgress = 1.0;
 constexpr double kLate = 1.0;         // a turn that took longer: our own fault, not the workers'
-constexpr double kDrainTime = 10.0;   // for what is begun
 constexpr double kEndTime = 3.0;      // for workers to send their last profile
 constexpr double kDeathNotice = 1.0;  // within which a supervisor tells that a process died
 constexpr double kKillTime = 5.0;     // for a hung process to be ended
@@ -65,6 +64,10 @@ struct Coordinator::Impl {
       throw Error(Fault::kInternal, "a worker of another run greets");
     }
     Session& session = sessions.Join(peer, hello, queue, Now());
+    // Its renewals would keep those leases for ever that a broken link has swallowed.
+    Later([this, &session, newest = hello.value("lease", int64_t{0})] {
+      settlement.Rejoined(session, newest);
+    });
     server.Send(peer, {{"type", "welcome"},
                        {"epoch", ledger.epoch()},
                        {"lease_s", options.lease_s},
@@ -252,7 +255,7 @@ struct Coordinator::Impl {
     if (queue.AllDone()) return true;
     if (exhausted && sessions.alive() == 0) return true;
     if (!drain_since) return false;
-    return queue.counts().leased == 0 || Now() - *drain_since > kDrainTime;
+    return queue.counts().leased == 0 || Now() - *drain_since > options.drain_s;
   }
 
   // Ends the workers and takes their last words.

@@ -31,6 +31,7 @@ struct RunOptions {
                          // 20 times its slowest batch
   int max_attempts = 3;  // of a unit, over all workers; a unit that kills two workers is set aside
   int64_t scratch_limit = -1;  // bytes; -1: free space of the scratch folder minus 5 %
+  double drain_s = 10;         // on Drain, for what is begun
   double max_failures = 1.0;   // share of the items; beyond it the run stops as "failed"
   std::string token, work, scratch;
   std::string bind = "127.0.0.1";
@@ -93,7 +94,7 @@ class Coordinator {
                 const std::function<void()>& tick);
 
   // Thread-safe, also from the tick; done in the next turn of Run.
-  void Drain(const std::string& why);  // finish what is begun (10 s), then return "interrupted"
+  void Drain(const std::string& why);  // finish what is begun, then return "interrupted"
   void WorkerDied(const std::string& worker,
                   const std::string& how);        // its leases come back at once
   void WorkersExhausted(const std::string& why);  // none will come any more

@@ -365,6 +365,9 @@ std::vector<std::string> ReadClaimedOutputs(const std::filesystem::path& work) {
   const std::unique_ptr<sqlite3, int (*)(sqlite3*)> close(db, sqlite3_close);
   if (code != SQLITE_OK) ThrowSqlite(db, code, "open", name);
   sqlite3_busy_timeout(db, 5000);
+  Statement tables(db, name, "SELECT count(*) FROM sqlite_master WHERE name='outputs'");
+  // A process that dies right after creating the file leaves no table.
+  if (!tables.Row() || tables.Number(0) == 0) return paths;
   Statement all(db, name, "SELECT path FROM outputs ORDER BY path");
   while (all.Row()) paths.push_back(all.Bytes(0));
   return paths;

@@ -8,14 +8,13 @@
 //
 // What a commit is worth:
 //   Durability::kRename  survives the death of any process (kill -9), since the system holds the
-//   log's pages.
-//                        A power cut may lose the newest such commits, never half of one, never
-//                        older ones without newer ones. What is lost then is work, not truth:
-//                        outputs are synced before they are recorded, and a claimed path without a
-//                        record is made again.
+//                        pages of the log. A power cut may lose the newest such commits, never half
+//                        of one, never older ones without newer ones. What is lost then is work,
+//                        not truth: outputs are synced before they are recorded, and a claimed path
+//                        without a record is made again.
 //   Durability::kFsync   survives a power cut, too. For what others rely on afterwards: claims
-//   (before the first
-//                        output appears), the epoch, and results whose bricks are deleted next.
+//                        (before the first output appears), the epoch, and results whose bricks are
+//                        deleted next.
 #pragma once
 
 #include <cstdint>

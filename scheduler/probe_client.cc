@@ -1,10 +1,6 @@
 #include "scheduler/probe_client.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +9,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cluster/process.h"
+#include "cluster/worker_start.h"
 #include "io/error.h"
 #include "io/file.h"
-
-extern char** environ;
 
 namespace tilery {
 namespace {
@@ -24,77 +20,12 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-struct ChildResult {
-  int status = 0;
-  std::string out, err;
-};
-
-// Feeds `input` to the child's standard input and collects what it prints, until it ends.
-ChildResult RunChild(const std::vector<std::string>& argv, const std::string& input) {
-  int to[2], out[2], err[2];
-  if (pipe2(to, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
-    throw Error(Fault::kInternal, Errno("pipe for " + argv[0], errno));
-  // A request is far smaller than a pipe's buffer, so this never blocks; and it is written before
-  // there is a child that could die, so that no SIGPIPE ends us.
-  if (write(to[1], input.data(), input.size()) != static_cast<ssize_t>(input.size()))
-    throw Error(Fault::kInternal, Errno("pipe for " + argv[0], errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, to[0], 0);
-  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-  posix_spawn_file_actions_adddup2(&actions, err[1], 2);
-  std::vector<char*> args;
-  for (const std::string& a : argv) args.push_back(const_cast<char*>(a.c_str()));
-  args.push_back(nullptr);
-  std::vector<std::string> variables;
-  const char* torch = getenv("TILERY_TORCH");
-  std::string path = torch ? std::string(torch) : std::string();
-  if (torch && fs::is_directory(fs::path(torch) / "lib")) path += "/lib";
-  for (char** e = environ; *e; ++e) {
-    std::string variable = *e;
-    if (torch && variable.rfind("LD_LIBRARY_PATH=", 0) == 0)
-      path += ":" + variable.substr(strlen("LD_LIBRARY_PATH="));
-    else
-      variables.push_back(variable);
+Ran Run(const fs::path& worker, const std::string& question) {
+  try {
+    return RunToEnd({worker, {"--probe"}, WorkerEnvironment()}, question);
+  } catch (const Error& error) {
+    throw Error(Fault::kUsage, error.what());  // the worker can't be executed
   }
-  if (torch) variables.push_back("LD_LIBRARY_PATH=" + path);
-  std::vector<char*> environment;
-  for (std::string& v : variables) environment.push_back(v.data());
-  environment.push_back(nullptr);
-  pid_t pid = 0;
-  const int failed =
-      posix_spawn(&pid, argv[0].c_str(), &actions, nullptr, args.data(), environment.data());
-  posix_spawn_file_actions_destroy(&actions);
-  close(to[0]), close(out[1]), close(err[1]);
-  if (failed) {
-    close(to[1]), close(out[0]), close(err[0]);
-    throw Error(Fault::kUsage, Errno("start " + Printable(argv[0]), failed));
-  }
-  close(to[1]);
-  ChildResult result;
-  pollfd polls[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
-  std::string* texts[2] = {&result.out, &result.err};
-  for (int open = 2; open > 0;) {
-    if (poll(polls, 2, -1) < 0) {
-      if (errno == EINTR) continue;  // `revents` says nothing now
-      break;
-    }
-    for (int k = 0; k < 2; ++k) {
-      if (polls[k].fd < 0 || !(polls[k].revents & (POLLIN | POLLHUP))) continue;
-      char buffer[4096];
-      const ssize_t n = read(polls[k].fd, buffer, sizeof buffer);
-      if (n > 0) {
-        if (texts[k]->size() < (1 << 20)) texts[k]->append(buffer, n);
-      } else if (n == 0 || errno != EINTR) {
-        close(polls[k].fd);
-        polls[k].fd = -1;
-        --open;
-      }
-    }
-  }
-  while (waitpid(pid, &result.status, 0) < 0 && errno == EINTR) {
-  }
-  return result;
 }
 
 std::string LastLines(const std::string& text, size_t limit) {
@@ -183,25 +114,23 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
       // A damaged entry is asked for again and overwritten.
     }
   }
-  const ChildResult child =
-      RunChild({worker.string(), "--probe"},
-               question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != 0)
-    throw Error(
-        Fault::kUsage,
-        fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
-                    "TILERY_TORCH.",
-                    Printable(worker.string()),
-                    WIFEXITED(child.status) ? fmt::format("exit {}", WEXITSTATUS(child.status))
-                                            : fmt::format("signal {}", WTERMSIG(child.status)),
-                    LastLines(child.err, 1500)));
+  const std::string asked = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const Ran child = Run(worker, asked);
+  if (child.ended.by_signal || child.ended.number != 0)
+    throw Error(Fault::kUsage,
+                fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
+                            "TILERY_TORCH.",
+                            Printable(worker.string()),
+                            child.ended.by_signal ? child.ended.words()
+                                                  : fmt::format("exit {}", child.ended.number),
+                            LastLines(child.errors, 1500)));
   try {
-    const Json json = Json::parse(child.out);
+    const Json json = Json::parse(child.output);
     const ProbeAnswer answer = FromAnswer(json);
     // A trial run may fail for want of memory, say: that is no property of the model.
     if (cache && (answer.runs || request.model.empty())) {
       try {
-        WriteFileAtomically(*cache / name, child.out, Durability::kRename);
+        WriteFileAtomically(*cache / name, child.output, Durability::kRename);
       } catch (const Error& e) {
         Warn(std::string("cache not written: ") + e.what(), warnings);
       }

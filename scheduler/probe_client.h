@@ -1,7 +1,6 @@
 // Asks a one-shot `tilery-worker --probe` child what only Torch or the device can tell, with a
-// cache per user
-// ($XDG_CACHE_HOME or ~/.cache, folder tilery) keyed by model hash, question, worker executable and
-// Torch folder. An unusable cache is a warning, never an error.
+// cache per user ($XDG_CACHE_HOME or ~/.cache, folder tilery) keyed by model hash, question, worker
+// executable and Torch folder. An unusable cache is a warning, never an error.
 #pragma once
 
 #include <filesystem>

@@ -286,9 +286,11 @@ std::vector<UnitQueue::CameBack> UnitQueue::WorkerDied(WorkerIndex worker) {
   return back;
 }
 
-void UnitQueue::Abandon(WorkerIndex worker) {
+void UnitQueue::Abandon(WorkerIndex worker) { AbandonUnheard(worker, 0); }
+
+void UnitQueue::AbandonUnheard(WorkerIndex worker, int64_t newest) {
   const std::set<int64_t> leases = workers_[worker].leases;
-  for (int64_t lease : leases) Return(lease, worker, false);
+  for (auto it = leases.upper_bound(newest); it != leases.end(); ++it) Return(*it, worker, false);
 }
 
 std::vector<UnitQueue::Dropped> UnitQueue::Fail(int64_t item) {

@@ -78,7 +78,9 @@ class UnitQueue {
   // runs again, then this one. kSpent: `unit` was lost too often.
   CameBack LoseResult(int64_t lease, WorkerIndex worker, int64_t unit);
   std::vector<CameBack> WorkerDied(WorkerIndex worker);  // with suspicion
-  void Abandon(WorkerIndex worker);          // all its leases come back, nobody is to blame
+  void Abandon(WorkerIndex worker);  // all its leases come back, nobody is to blame
+  // The same for those above `newest`: they were lost on their way to the worker.
+  void AbandonUnheard(WorkerIndex worker, int64_t newest);
   std::vector<CameBack> Expire(double now);  // leases that were not renewed
   std::vector<Dropped> Fail(int64_t item);   // cancels all its other units
 

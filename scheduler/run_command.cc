@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 
@@ -114,6 +115,8 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   const std::vector<WorkerLaunch> launches = LaunchPlan(job);
   RunOptions options;
   options.token = NewToken();
+  // For tests, which can't wait for two minutes.
+  if (const char* hung = std::getenv("TILERY_TEST_HUNG_S")) options.hung_s = std::atof(hung);
   options.work = job.execution.work;
   options.scratch = job.execution.scratch;
   options.scratch_limit = job.execution.scratch_limit.value_or(-1);

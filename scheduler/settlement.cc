@@ -160,6 +160,10 @@ void Settlement::Died(Session& session, const std::string& how) {
 
 void Settlement::Left(Session& session) { queue_.Abandon(session.index); }
 
+void Settlement::Rejoined(Session& session, int64_t newest) {
+  queue_.AbandonUnheard(session.index, newest);
+}
+
 void Settlement::Expire(double now) {
   for (const auto& back : queue_.Expire(now)) {
     Judge(back, "run", "its worker was not heard of for the time of a lease");

@@ -30,6 +30,7 @@ class Settlement {
   void Take(Session& session, int64_t lease, int64_t unit, const Outcome& outcome);
   void Died(Session& session, const std::string& how);  // its process; its leases come back
   void Left(Session& session);                          // by `bye`; they come back without blame
+  void Rejoined(Session& session, int64_t newest);      // those above `newest` come back likewise
   void Expire(double now);
   void FailItem(int64_t item, const std::string& stage, const std::string& reason);
 

@@ -45,7 +45,7 @@ struct UnitWork {
   std::string stage_file;  // stage: to be written; infer of a staged item: to be read
   std::string brick_key;   // infer with brick
   // assemble: bricks of all blocks in order. More than 1,000 are named in `bricks_file` instead, to
-  // keep messages small: a file written by the scheduler, relative to WORK, read by BricksFromText.
+  // keep messages small: a file written by the scheduler, absolute, read by BricksFromText.
   std::vector<Brick> bricks;
   std::string bricks_file;
 };

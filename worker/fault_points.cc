@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::array<std::string_view, kFaultPlaces> kPlaceNames = {
     "read", "stage", "submit", "write", "assemble", "rename", "publish", "report"};
-constexpr std::array<std::string_view, 5> kActionNames = {"kill", "throw", "fail", "delay", "hold"};
+constexpr std::array<std::string_view, 6> kActionNames = {"kill", "throw", "fail",
+                                                          "hang", "delay", "hold"};
 
 template <size_t n>
 size_t Find(const std::array<std::string_view, n>& names, std::string_view name) {
@@ -45,11 +46,12 @@ FaultRule ParseRule(std::string_view rule) {
   const auto parsed = std::from_chars(number.data(), number.data() + number.size(), argument);
   if (action == kActionNames.size() || place == kPlaceNames.size() || parsed.ec != std::errc() ||
       parsed.ptr != number.data() + number.size() || argument < 1) {
-    throw Error(Fault::kUsage,
-                "TILERY_TEST_FAULT: '" + std::string(rule) +
-                    "': the action is one of kill throw fail delay hold, the place one of read "
-                    "stage submit write assemble rename publish report, the argument a number "
-                    "from 1");
+    throw Error(
+        Fault::kUsage,
+        "TILERY_TEST_FAULT: '" + std::string(rule) +
+            "': the action is one of kill throw fail hang delay hold, the place one of read "
+            "stage submit write assemble rename publish report, the argument a number "
+            "from 1");
   }
   return {static_cast<FaultRule::Action>(action), static_cast<FaultPlace>(place), argument};
 }
@@ -110,6 +112,8 @@ void FaultPoint(FaultPlace place) {
           break;
         case FaultRule::Action::kThrow:
           throw Error(Fault::kTransient, "TILERY_TEST_FAULT: thrown at " + where);
+        case FaultRule::Action::kHang:
+          for (;;) pause();
         default:
           throw Error(Fault::kOutput, "TILERY_TEST_FAULT: failed at " + where);
       }

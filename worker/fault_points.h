@@ -6,13 +6,14 @@
 //   kill@publish:3     SIGKILL to itself at the 3rd pass of this place
 //   throw@read:2       Error(kTransient) at the 2nd pass
 //   fail@write:1       Error(kOutput) at the 1st pass
+//   hang@submit:2      never returns from the 2nd pass, while the process lives on
 //   delay@read:50ms    sleeps 50 ms at every pass
 //   hold@write:4       the 4th and every later pass waits while the file named by
 //                      TILERY_TEST_FAULT_HOLD exists: the run stands still, however fast it is
 //
 // If TILERY_TEST_FAULT_ONCE names a file that does not exist, it is created by the first kill,
-// throw or fail, and there is no second one by any process: a worker dies once, not every process
-// in turn.
+// throw, fail or hang, and there is no second one by any process: a worker dies once, not every
+// process in turn.
 //
 // Places: read (an infer unit's input), stage (each band of a stage unit), submit (before the
 // engine), write (before a unit's result is written), assemble (each band), rename (right before a
@@ -29,7 +30,7 @@ enum class FaultPlace { kRead, kStage, kSubmit, kWrite, kAssemble, kRename, kPub
 inline constexpr int kFaultPlaces = 8;
 
 struct FaultRule {
-  enum class Action { kKill, kThrow, kFail, kDelay, kHold };
+  enum class Action { kKill, kThrow, kFail, kHang, kDelay, kHold };
   Action action = Action::kKill;
   FaultPlace place = FaultPlace::kRead;
   int64_t argument = 1;  // pass, from 1; of delays: milliseconds

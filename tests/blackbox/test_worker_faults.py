@@ -1,5 +1,7 @@
-"""A worker that dies, throws or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
+"""A worker that dies, throws, hangs or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
 one, nothing unfinished stays behind, and a unit that kills every worker is set aside by name."""
+import time
+
 import pytest
 from PIL import Image
 
@@ -35,6 +37,19 @@ def test_a_worker_that_dies_anywhere_changes_no_byte(run, model, wanted, rule):
     assert leftovers(run.dir) == []
 
 
+@pytest.mark.parametrize("rule", ["hang@submit:5", "hang@assemble:1"])
+def test_a_worker_that_hangs_is_killed_and_its_units_run_again(run, model, wanted, rule):
+    """Its heart goes on beating: only that it gets nowhere shows that it hangs."""
+    r = run.ok("run", job(run, model, "out"), "--json", timeout=200,
+               env={"TILERY_TEST_FAULT": rule, "TILERY_TEST_FAULT_ONCE": str(run.dir / "hung"),
+                    "TILERY_TEST_HUNG_S": "5"})
+    assert (run.dir / "hung").exists()
+    assert "signal 9" in r.err, r.err[-2000:]
+    assert r.json["items_done"] == 6 and r.json["items_failed"] == 0
+    assert digests(run.dir / "out") == wanted
+    assert leftovers(run.dir) == []
+
+
 @pytest.mark.parametrize("place", ["stage", "assemble"])
 def test_a_unit_that_kills_every_worker_is_set_aside_by_name(run, model, wanted, place):
     r = run("run", job(run, model, "out"), "--json", timeout=200, env={"TILERY_TEST_FAULT": f"kill@{place}:1"})
@@ -66,3 +81,20 @@ def test_an_output_that_can_not_be_written_fails_alone(run, model, wanted):
 def test_slow_reading_changes_no_byte(run, model, wanted):
     run.ok("run", job(run, model, "out"), env={"TILERY_TEST_FAULT": "delay@read:150ms"})
     assert digests(run.dir / "out") == wanted
+
+
+def test_two_jobs_that_write_into_one_folder_at_once_do_not_meet(run, model):
+    for name in "ab":
+        for k in range(3):
+            Image.fromarray(picture(60 + k, 80, seed=k)).save(run.dir / f"{name}{k}.png")
+        run.job(f"{name}.yaml", model={"path": model("identity")}, input={"path": f"{name}?.png"},
+                tiling={"tile": 32, "overlap": 8}, output={"path": "out/{stem}.png"}, execution={"workers": 1})
+    first = run.start("run", "a.yaml", env={"TILERY_TEST_FAULT": "delay@rename:3000ms"})
+    end = time.monotonic() + 60
+    while not list((run.dir / "out").glob(".tilery-*.part")) and time.monotonic() < end:
+        time.sleep(0.02)
+    run.ok("run", "b.yaml")
+    _, err = first.communicate(timeout=100)
+    assert first.returncode == 0, err[-2000:]
+    assert sorted(digests(run.dir / "out")) == [f"{name}{k}.png" for name in "ab" for k in range(3)]
+    assert leftovers(run.dir) == []

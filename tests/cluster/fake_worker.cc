@@ -6,7 +6,7 @@
 //   ready-die      the same, after it is ready
 //   chatter        writes 3 MiB to standard error, then waits
 //   print:NAME     ready, writes the environment variable's value to standard error, then waits
-// Its pid goes to standard error first.
+// Its pid goes to standard error as soon as signals do what is said above.
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,8 +18,14 @@
 
 int main() {
   const tilery::WorkerStart start = tilery::ReadWorkerStart(tilery::kControlFd);
-  std::fprintf(stderr, "pid %d token %zu\n", getpid(), start.token.size());
   const std::string& what = start.device;
+  if (what == "stubborn") {
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+  } else {
+    signal(SIGTERM, [](int) { _exit(0); });
+  }
+  std::fprintf(stderr, "pid %d token %zu\n", getpid(), start.token.size());
   if (what.rfind("exit:", 0) == 0) {
     std::fprintf(stderr, "cannot load the model\n\n");
     return std::atoi(what.c_str() + 5);
@@ -29,12 +35,6 @@ int main() {
   if (what == "ready-die") {
     usleep(20000);
     raise(SIGABRT);
-  }
-  if (what == "stubborn") {
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
-  } else {
-    signal(SIGTERM, [](int) { _exit(0); });
   }
   if (what == "chatter") {
     const std::string line(1023, 'x');

@@ -27,7 +27,8 @@ bool Alive(pid_t pid) {
   return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z';
 }
 
-bool Await(const std::function<bool()>& happened, std::chrono::milliseconds limit = 10s) {
+// The limit only ends a test that fails: a machine may be busy with other things.
+bool Await(const std::function<bool()>& happened, std::chrono::milliseconds limit = 60s) {
   const auto until = std::chrono::steady_clock::now() + limit;
   while (std::chrono::steady_clock::now() < until) {
     if (happened()) return true;
@@ -60,19 +61,23 @@ class Launcher : public testing::Test {
     }
     return pids;
   }
+  void TakeEvents(LocalLauncher& launcher) {
+    for (auto& event : launcher.Poll()) events_.push_back(std::move(event));
+  }
   bool AwaitWorkers(LocalLauncher& launcher, size_t count) {
-    return Await([&] {
-      for (auto& event : launcher.Poll()) events_.push_back(std::move(event));
+    const bool there = Await([&] {
+      TakeEvents(launcher);
       return Workers().size() >= count;
     });
+    // What was told before the last of them started may have come after the last look.
+    TakeEvents(launcher);
+    return there;
   }
   bool AwaitGone(LocalLauncher& launcher) {
-    return Await(
-        [&] {
-          for (auto& event : launcher.Poll()) events_.push_back(std::move(event));
-          return !events_.empty() && events_.back().gone_for_good;
-        },
-        30s);
+    return Await([&] {
+      TakeEvents(launcher);
+      return !events_.empty() && events_.back().gone_for_good;
+    });
   }
   TempFolder folder_;
   std::vector<LocalLauncher::Event> events_;
@@ -83,7 +88,7 @@ TEST_F(Launcher, StartsAWorkerAndEndsItOnASignal) {
   ASSERT_TRUE(AwaitWorkers(*launcher, 1));
   EXPECT_NE(Log().find("token 64"), std::string::npos);
   launcher->Signal(SIGTERM);
-  EXPECT_TRUE(launcher->WaitAll(5));
+  EXPECT_TRUE(launcher->WaitAll(60));
   EXPECT_FALSE(Alive(Workers()[0]));
   EXPECT_TRUE(launcher->Poll().empty()) << "an end that was asked for is no death";
 }
@@ -91,18 +96,16 @@ TEST_F(Launcher, StartsAWorkerAndEndsItOnASignal) {
 TEST_F(Launcher, ASecondSignalEndsAWorkerThatIgnoresTheFirst) {
   const auto launcher = Start("stubborn");
   ASSERT_TRUE(AwaitWorkers(*launcher, 1));
-  std::this_thread::sleep_for(200ms);
   launcher->Signal(SIGTERM);
   EXPECT_FALSE(launcher->WaitAll(0.5));
   launcher->Signal(SIGTERM);
-  EXPECT_TRUE(launcher->WaitAll(5));
+  EXPECT_TRUE(launcher->WaitAll(60));
   EXPECT_FALSE(Alive(Workers()[0]));
 }
 
 TEST_F(Launcher, RestartsAKilledWorkerAndTellsHowItDied) {
   const auto launcher = Start("wait");
   ASSERT_TRUE(AwaitWorkers(*launcher, 1));
-  std::this_thread::sleep_for(100ms);
   kill(Workers()[0], SIGKILL);
   ASSERT_TRUE(AwaitWorkers(*launcher, 2));
   ASSERT_EQ(events_.size(), 1u);
@@ -119,7 +122,7 @@ TEST_F(Launcher, AWorkerThatCannotStartIsGoneAfterThreeTriesWithItsLastWords) {
   EXPECT_NE(events_.back().how.find("exit code 4"), std::string::npos) << events_.back().how;
   EXPECT_NE(events_.back().how.find("cannot load the model"), std::string::npos)
       << events_.back().how;
-  EXPECT_TRUE(launcher->WaitAll(2));
+  EXPECT_TRUE(launcher->WaitAll(60));
 }
 
 TEST_F(Launcher, DeathsBySignalAtStartAreCapped) {
@@ -144,7 +147,7 @@ TEST_F(Launcher, AKilledSupervisorTakesItsWorkerWithItAndIsReplaced) {
   const pid_t supervisor = std::atoi(text.c_str() + text.rfind(')') + 4);
   ASSERT_GT(supervisor, 1);
   kill(supervisor, SIGKILL);
-  EXPECT_TRUE(Await([&] { return !Alive(worker); }, 5s));
+  EXPECT_TRUE(Await([&] { return !Alive(worker); }));
   ASSERT_TRUE(AwaitWorkers(*launcher, 2));
   ASSERT_FALSE(events_.empty());
   EXPECT_NE(events_[0].how.find("supervisor"), std::string::npos) << events_[0].how;
@@ -155,7 +158,7 @@ TEST_F(Launcher, AHungWorkerIsKilledOnRequest) {
   ASSERT_TRUE(AwaitWorkers(*launcher, 1));
   const pid_t worker = Workers()[0];
   launcher->Kill("w0");
-  EXPECT_TRUE(Await([&] { return !Alive(worker); }, 5s));
+  EXPECT_TRUE(Await([&] { return !Alive(worker); }));
   EXPECT_TRUE(AwaitWorkers(*launcher, 2));
 }
 
@@ -166,7 +169,7 @@ TEST_F(Launcher, NothingIsLeftWhenItGoes) {
     ASSERT_TRUE(AwaitWorkers(*launcher, 1));
     worker = Workers()[0];
   }
-  EXPECT_TRUE(Await([&] { return !Alive(worker); }, 5s));
+  EXPECT_TRUE(Await([&] { return !Alive(worker); }));
 }
 
 TEST_F(Launcher, NothingIsLeftWhenItsProcessIsKilled) {
@@ -181,13 +184,13 @@ TEST_F(Launcher, NothingIsLeftWhenItsProcessIsKilled) {
   EXPECT_TRUE(Alive(worker));
   kill(scheduler, SIGKILL);
   waitpid(scheduler, nullptr, 0);
-  EXPECT_TRUE(Await([&] { return !Alive(worker); }, 5s));
+  EXPECT_TRUE(Await([&] { return !Alive(worker); }));
 }
 
 TEST_F(Launcher, TheLogOfAWorkerIsCapped) {
   const auto launcher = Start("chatter");
   EXPECT_TRUE(Await([&] { return Log().find("left out") != std::string::npos; }));
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(200ms);  // in which more would come
   EXPECT_LT(Log().size(), (1u << 20) + 1000);
   EXPECT_TRUE(Alive(Workers()[0])) << "a worker is never stopped by a full log";
 }

@@ -12,7 +12,8 @@ using namespace std::chrono_literals;
 
 Json Hello(const std::string& token) { return {{"token", token}, {"worker", "w0"}, {"epoch", 1}}; }
 
-void Await(const std::function<bool()>& happened, std::chrono::milliseconds limit = 10s) {
+// The limit only ends a test that fails: a machine may be busy with other things.
+void Await(const std::function<bool()>& happened, std::chrono::milliseconds limit = 60s) {
   const auto until = std::chrono::steady_clock::now() + limit;
   while (std::chrono::steady_clock::now() < until && !happened()) std::this_thread::sleep_for(2ms);
   EXPECT_TRUE(happened());
@@ -44,7 +45,7 @@ struct Client {
   std::mutex mutex;
   std::string why;
   std::unique_ptr<ControlClient> client;
-  Client(uint16_t port, const std::string& token, double give_up_s = 5) {
+  Client(uint16_t port, const std::string& token, double give_up_s = 60) {
     client = std::make_unique<ControlClient>(
         Endpoint{"127.0.0.1", port}, Hello(token), give_up_s,
         ControlClient::Handlers{
@@ -92,12 +93,17 @@ TEST(Link, OutcomesSurviveBrokenLinksAndComeInOrder) {
   Collector collector;
   ServerThread server(token, std::ref(collector));
   Relay relay(server.port());
-  Client c(relay.port(), token, 20);
+  Client c(relay.port(), token, 60);
   constexpr int kOutcomes = 3000;
+  size_t cuts = 0;
   for (int i = 0; i < kOutcomes; ++i) {
     c.client->Send({{"type", "outcome"}, {"n", i}, {"padding", std::string(200, 'p')}});
     if (i % 50 == 0) c.client->Send({{"type", "renew"}, {"sent_us", ControlClient::NowUs()}});
-    if (i % 400 == 399) relay.Cut();
+    if (i % 400 == 399) {
+      Await([&] { return collector.Count("hello") > cuts; });  // there is a link to be cut
+      relay.Cut();
+      ++cuts;
+    }
     if (i % 10 == 0) std::this_thread::sleep_for(1ms);
   }
   const auto all = [&] {
@@ -108,9 +114,9 @@ TEST(Link, OutcomesSurviveBrokenLinksAndComeInOrder) {
     }
     return seen;
   };
-  Await([&] { return all().size() == kOutcomes; }, 20s);
+  Await([&] { return all().size() == kOutcomes; });
   for (const auto& [seq, n] : all()) EXPECT_EQ(seq, n + 1);
-  EXPECT_GT(collector.Count("hello"), 2u);
+  EXPECT_GE(collector.Count("hello"), cuts);
   EXPECT_EQ(c.welcomes, 1) << "the welcome of a reconnect is not passed on";
   EXPECT_EQ(c.losses, 0);
   // What is sent again is sent in the order of its numbers, so the scheduler needs the highest
@@ -133,16 +139,21 @@ TEST(Link, ProvenOutcomesAreNotSentAgainAndTheLastWantIs) {
   c.client->Send({{"type", "outcome"}, {"n", 1}});
   c.client->Send({{"type", "want"}, {"tiles", 7}, {"units", 1}});
   c.client->Send({{"type", "want"}, {"tiles", 9}, {"units", 1}});
-  Await([&] { return collector.Count("outcome") == 1 && collector.Count("want") == 1; });
+  const auto last_want = [&] {
+    const std::lock_guard lock(collector.mutex);
+    const auto last = std::find_if(collector.messages.rbegin(), collector.messages.rend(),
+                                   [](const Json& m) { return m.at("type") == "want"; });
+    return last == collector.messages.rend() ? 0 : last->at("tiles").get<int>();
+  };
+  Await([&] { return collector.Count("outcome") == 1 && last_want() == 9; });
   c.client->Send({{"type", "renew"}, {"sent_us", ControlClient::NowUs()}});
   Await([&] { return c.client->LeaseYoungerThan(100); });
+  const size_t wants = collector.Count("want");
   relay.Cut();
-  Await([&] { return collector.Count("hello") == 2 && collector.Count("want") >= 2; });
+  Await([&] { return collector.Count("hello") == 2 && collector.Count("want") > wants; });
   EXPECT_EQ(collector.Count("outcome"), 1u);
-  const std::lock_guard lock(collector.mutex);
-  const auto last = std::find_if(collector.messages.rbegin(), collector.messages.rend(),
-                                 [](const Json& m) { return m.at("type") == "want"; });
-  EXPECT_EQ(last->at("tiles"), 9);
+  EXPECT_EQ(collector.Count("want"), wants + 1);
+  EXPECT_EQ(last_want(), 9);
 }
 
 TEST(Link, GivesUpOnceAfterItsTime) {

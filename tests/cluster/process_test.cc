@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <thread>
+#include <cstdlib>
+#include <filesystem>
 
 #include "cluster/worker_start.h"
 #include "tests/io/expect_error.h"
@@ -14,13 +14,6 @@
 
 namespace tilery {
 namespace {
-
-Child::Ended Wait(Child& child) {
-  for (;;) {
-    if (const auto ended = child.Poll()) return *ended;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
 
 std::string OutputOf(const std::string& script) {
   auto [read_end, write_end] = Pipe();
@@ -30,15 +23,20 @@ std::string OutputOf(const std::string& script) {
   char chunk[4096];
   for (ssize_t got; (got = read(read_end.get(), chunk, sizeof chunk)) > 0;)
     text.append(chunk, static_cast<size_t>(got));
-  Wait(child);
+  child.Wait();
   return text;
+}
+
+Ran RunScript(const std::string& script, const std::string& input = "") {
+  return RunToEnd({"/bin/sh", {"-c", script}, {}}, input);
 }
 
 TEST(Child, TellsHowItEnded) {
   Child code({"/bin/sh", {"-c", "exit 7"}, {}, -1, -1, false});
-  EXPECT_EQ(Wait(code).words(), "exit code 7");
+  EXPECT_EQ(code.Wait().words(), "exit code 7");
   Child killed({"/bin/sh", {"-c", "kill -9 $$"}, {}, -1, -1, false});
-  EXPECT_EQ(Wait(killed).words(), "signal 9 (Killed)");
+  EXPECT_EQ(killed.Wait().words(), "signal 9 (Killed)");
+  EXPECT_EQ(killed.Poll()->words(), "signal 9 (Killed)") << "the answer is kept";
 }
 
 TEST(Child, InheritsNoDescriptorOfOurs) {
@@ -63,7 +61,7 @@ TEST(Child, GetsItsControlSocketAsDescriptorThree) {
   Child child(
       {"/bin/sh", {"-c", "read line <&3; test \"$line\" = hello"}, {}, its.get(), -1, false});
   ASSERT_EQ(write(ours.get(), "hello\n", 6), 6);
-  EXPECT_EQ(Wait(child).words(), "exit code 0");
+  EXPECT_EQ(child.Wait().words(), "exit code 0");
 }
 
 TEST(Child, AProgramThatCannotRunIsNamedAtOnce) {
@@ -72,6 +70,54 @@ TEST(Child, AProgramThatCannotRunIsNamedAtOnce) {
   });
   EXPECT_NE(why.find("/none/program"), std::string::npos) << why;
   EXPECT_NE(why.find("No such file"), std::string::npos) << why;
+}
+
+TEST(RunToEnd, KeepsOutputAndErrorsApart) {
+  const Ran ran = RunScript("read x; echo \"got $x\"; echo trouble >&2; exit 5", "a question\n");
+  EXPECT_EQ(ran.output, "got a question\n");
+  EXPECT_EQ(ran.errors, "trouble\n");
+  EXPECT_EQ(ran.ended.words(), "exit code 5");
+}
+
+TEST(RunToEnd, CarriesMoreThanAnyBufferBothWaysAtOnce) {
+  std::string input(900000, 'x');
+  input.back() = '\n';
+  const Ran ran = RunScript("tee /dev/stderr", input);
+  EXPECT_EQ(ran.output, input);
+  EXPECT_EQ(ran.errors, input);
+}
+
+TEST(RunToEnd, AProgramThatDoesNotReadItsInputEndsAsItDoes) {
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(RunScript("exit 3", "short\n").ended.words(), "exit code 3");
+    EXPECT_EQ(RunScript("exit 4", std::string(3 << 20, 'x')).ended.words(), "exit code 4");
+  }
+}
+
+TEST(RunToEnd, KeepsOnlySoMuchOfWhatIsWritten) {
+  const Ran ran = RunScript("head -c 5000000 /dev/zero");
+  EXPECT_GE(ran.output.size(), kOutputKept);
+  EXPECT_LT(ran.output.size(), kOutputKept + 100000);
+  EXPECT_EQ(ran.ended.words(), "exit code 0");
+}
+
+TEST(WorkerEnvironment, HasTheFolderOfLibTorchFirst) {
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  const TempFolder torch;
+  const char* const known = getenv("LD_LIBRARY_PATH");
+  const std::string before = known != nullptr ? known : "";
+  unsetenv("LD_LIBRARY_PATH");
+  setenv("TILERY_TORCH", torch.path().c_str(), 1);
+  EXPECT_EQ(WorkerEnvironment(), (Variables{{"LD_LIBRARY_PATH", torch.path().string()}}));
+  std::filesystem::create_directory(torch / "lib");
+  setenv("LD_LIBRARY_PATH", "/before", 1);
+  EXPECT_EQ(WorkerEnvironment(),
+            (Variables{{"LD_LIBRARY_PATH", (torch / "lib").string() + ":/before"}}));
+  for (const char* none : {"", static_cast<const char*>(nullptr)}) {
+    none != nullptr ? setenv("TILERY_TORCH", none, 1) : unsetenv("TILERY_TORCH");
+    EXPECT_TRUE(WorkerEnvironment().empty());
+  }
+  before.empty() ? unsetenv("LD_LIBRARY_PATH") : setenv("LD_LIBRARY_PATH", before.c_str(), 1);
 }
 
 TEST(WorkerStart, TravelsWholeAndNeedsAWholeLine) {

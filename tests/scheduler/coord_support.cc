@@ -60,7 +60,7 @@ RunOptions TestOptions(const std::string& work) {
   options.token = NewToken();
   options.work = work;
   options.scratch = work + "/scratch";
-  options.lease_s = 2;
+  options.lease_s = 20;
   options.scratch_limit = 1 << 30;
   return options;
 }
@@ -168,6 +168,7 @@ std::vector<int64_t> FakeWorker::dropped() const {
 
 void FakeWorker::Receive(const Json& message) {
   const std::string type = message.at("type").get<std::string>();
+  if (type == "leases") ++answers_;
   const std::lock_guard lock(mutex_);
   if (gone_ || !client_) return;
   if (type == "welcome") {
@@ -198,7 +199,7 @@ void FakeWorker::Receive(const Json& message) {
     for (const Json& lease : message.at("leases")) dropped_.push_back(lease.get<int64_t>());
     held_ -= static_cast<int64_t>(message.at("leases").size());
     Want();
-  } else if (type == "drain" || type == "end") {
+  } else if ((type == "drain" || type == "end") && options_.leaves) {
     client_->Send({{"type", "profile"}, {"busy_s", 0.5}, {"alive_s", 2.0}});
     client_->Send({{"type", "bye"}});
     ended_ = true;

@@ -2,6 +2,7 @@
 // model.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -28,6 +29,7 @@ Plan MakeTestPlan(const std::vector<ItemSpec>& items, const std::string& folder)
 // What the fake workers of a test write: outputs and bricks with real bytes, so that resume can
 // judge them.
 WorkerContext TestContext(const Plan& plan, const std::string& work);
+// With leases that a machine busy with other things does not end.
 RunOptions TestOptions(const std::string& work);
 
 // Does a unit as a real worker would, without a model: outputs hold the item's key, bricks one
@@ -48,8 +50,9 @@ class FakeWorker {
     std::string id = "w0";
     int64_t pid = 1000;
     int64_t tiles_ahead = 4;
-    double give_up_s = 5;
+    double give_up_s = 60;
     bool renews = true;
+    bool leaves = true;      // when it is told to drain or to end
     bool progresses = true;  // as its renewals have it
     Work work = {};          // unset: DoUnit
   };
@@ -59,6 +62,7 @@ class FakeWorker {
   bool ended() const;
   int64_t done() const;
   std::vector<int64_t> dropped() const;
+  int answers() const { return answers_; }  // messages with leases, or with none; never blocks
 
  private:
   void Receive(const Json& message);
@@ -72,6 +76,7 @@ class FakeWorker {
   bool ended_ = false, gone_ = false;
   int64_t held_ = 0, done_ = 0;
   std::vector<int64_t> dropped_;
+  std::atomic<int> answers_{0};
   std::condition_variable wake_;
   std::unique_ptr<ControlClient> client_;
   std::thread heart_;

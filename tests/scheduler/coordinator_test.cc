@@ -102,8 +102,6 @@ TEST_F(CoordinatorRun, AnswersThatNothingCanBeLeasedAndSendsWorkWhenItAppears) {
   Plan({{2, true}});
   Start();
   std::atomic<bool> go{false};
-  std::vector<std::string> kinds;
-  std::mutex mutex;
   // The first worker takes the stage unit and waits; the second is told that there is nothing now.
   const auto hold = [&](const FakeWorker::Lease& lease) {
     while (lease.work.kind == UnitKind::kStage && !go)
@@ -112,7 +110,7 @@ TEST_F(CoordinatorRun, AnswersThatNothingCanBeLeasedAndSendsWorkWhenItAppears) {
   };
   const auto first = Worker({.id = "w0", .pid = 1, .tiles_ahead = 1, .work = hold});
   const auto second = Worker({.id = "w1", .pid = 2, .tiles_ahead = 1, .work = hold});
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  Await([&] { return first->answers() + second->answers() >= 2; });
   go = true;
   const RunResult r = Result();
   EXPECT_EQ(r.status, "done");
@@ -121,18 +119,20 @@ TEST_F(CoordinatorRun, AnswersThatNothingCanBeLeasedAndSendsWorkWhenItAppears) {
 
 TEST_F(CoordinatorRun, ItsOwnLateTurnCostsNoLease) {
   Plan({{1}});
-  options_.lease_s = 1.5;
+  options_.lease_s = 2.5;
+  std::atomic<int> leases{0};
   std::atomic<bool> slept{false};
   tick_ = [&] {
-    if (!slept.exchange(true)) return;
-    static std::atomic<int> ticks{0};
-    if (ticks++ == 5) std::this_thread::sleep_for(std::chrono::seconds(3));
+    if (leases == 0 || slept) return;
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    slept = true;
   };
   Start();
-  std::atomic<int> leases{0};
+  // It renews nothing while it works: the lease would have ended while the run slept.
   const auto worker = Worker({.work = [&](const FakeWorker::Lease& lease) {
     ++leases;
-    std::this_thread::sleep_for(std::chrono::milliseconds(4200));
+    while (!slept) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return std::optional(Do(lease));
   }});
   const RunResult r = Result();
@@ -197,7 +197,7 @@ TEST_F(CoordinatorRun, ManyBricksAreNamedInAFile) {
                                 named = static_cast<int64_t>(full.work.bricks.size());
                                 return std::optional(Do(full));
                               }});
-  EXPECT_EQ(Result(60).status, "done");
+  EXPECT_EQ(Result().status, "done");
   EXPECT_EQ(named, 1200);
   EXPECT_EQ(FilesInScratch(), 0);
 }

@@ -102,6 +102,21 @@ TEST(Ledger, ARunThatWasTakenOverSaysSoInsteadOfWriting) {
   EXPECT_EQ(second.Meta("who"), "first");
 }
 
+TEST(ClaimedOutputs, AreReadWithoutALockAndBesideARun) {
+  const TempFolder folder;
+  EXPECT_TRUE(ReadClaimedOutputs(folder.path()).empty());
+  EXPECT_FALSE(std::filesystem::exists(folder / "ledger.sqlite"));
+  MakeFile(folder / "ledger.sqlite", "");  // of a process that died at once
+  EXPECT_TRUE(ReadClaimedOutputs(folder.path()).empty());
+  Ledger ledger(folder.path());
+  EXPECT_TRUE(ReadClaimedOutputs(folder.path()).empty());
+  ledger.ClaimOutput("b", "key");
+  ledger.RecordOutput(Output("a", 1));
+  ledger.Commit();
+  ledger.ClaimOutput("c", "key");  // not committed
+  EXPECT_EQ(ReadClaimedOutputs(folder.path()), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST(Ledger, GarbageIsNamedAndNotTouched) {
   for (const std::string& garbage : {std::string("hello"), std::string(100000, 'x')}) {
     const TempFolder folder;

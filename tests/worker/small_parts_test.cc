@@ -144,8 +144,8 @@ TEST(HostBuffers, MayBeOutlivedByABuffer) {
 }
 
 TEST(FaultRules, AreReadFromText) {
-  const auto rules = ParseFaultRules("kill@publish:3,delay@read:50ms,hold@write:4");
-  ASSERT_EQ(rules.size(), 3u);
+  const auto rules = ParseFaultRules("kill@publish:3,delay@read:50ms,hold@write:4,hang@submit:2");
+  ASSERT_EQ(rules.size(), 4u);
   EXPECT_EQ(rules[0].action, FaultRule::Action::kKill);
   EXPECT_EQ(rules[0].place, FaultPlace::kPublish);
   EXPECT_EQ(rules[0].argument, 3);
@@ -154,6 +154,7 @@ TEST(FaultRules, AreReadFromText) {
   EXPECT_EQ(rules[2].action, FaultRule::Action::kHold);
   EXPECT_EQ(rules[2].place, FaultPlace::kWrite);
   EXPECT_EQ(rules[2].argument, 4);
+  EXPECT_EQ(rules[3].action, FaultRule::Action::kHang);
 }
 
 TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
