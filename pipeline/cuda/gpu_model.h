@@ -1,0 +1,85 @@
+// A neural net on one GPU, behind no type of Torch. It owns a stream, a ring of inputs and outputs
+// at fixed addresses, and one CUDA graph for each place in the ring.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/box.h"
+#include "pipeline/cuda/kernels.h"
+
+namespace tilery::cuda {
+
+struct GpuModelOptions {
+  std::filesystem::path model;  // TorchScript file, or AOTInductor package (.pt2)
+  int device = 0;               // CUDA ordinal in this process
+  int dims = 2;                 // 2: [N, C, Y, X]; 3: [N, C, Z, Y, X]
+  int32_t channels_in = 3, channels_out = 3;
+  Index tile{1, 1, 1};      // of the input
+  Index out_tile{1, 1, 1};  // of the output
+  int64_t batch = 1;
+  std::string precision = "fp32";  // fp32 (IEEE), tf32, fp16, bf16
+  std::string layout = "nchw";     // "nchw" or "nhwc" (also in 3-D): of weights, input and output
+  bool graph = true;               // replay a CUDA graph where the model can be captured
+  bool autotune = true;            // let cuDNN measure its convolutions
+  bool deterministic = true;
+  int ring = 3;
+};
+
+struct GpuTensor {
+  void* data = nullptr;  // slot 0; slots follow each other without gaps
+  ModelType type = ModelType::kF32;
+  ModelLayout layout = ModelLayout::kPlanar;
+  int64_t slot_bytes = 0;
+};
+
+// Memory of the process on this device, as Torch's allocator counts it.
+struct GpuMemory {
+  int64_t reserved = 0, peak_reserved = 0;  // bytes
+  int64_t segments = 0;                     // asked of the driver so far
+  int64_t retries = 0;                      // times that caches were freed because memory ran out
+};
+
+// Used by one thread at a time, the one that made it.
+class GpuModel {
+ public:
+  virtual ~GpuModel() = default;
+  virtual Stream stream() const = 0;
+  virtual GpuTensor input(int place) const = 0;
+  // Enqueues one forward pass on stream(): reads input(place), and returns where the output will be,
+  // which stays as it is until Run(place) is called again. Never waits for the device. Error(kModel)
+  // with the model's own message; Error(kTransient) if memory ran out.
+  virtual GpuTensor Run(int place) = 0;
+  // "CUDA graph", or "eager: <why the model could not be captured>".
+  virtual const std::string& how() const = 0;
+};
+
+// Loads the model, converts its weights once, proves a batch in every place of the ring (warm-up on
+// this thread, then capture), and checks the output's shape. Error(kModel) naming file and reason,
+// both shapes if they contradict, or "asked ... bytes, ... free" if it can't run at batch 1;
+// Error(kTransient) if the batch does not fit the memory, with the same numbers.
+// All inputs hold TrialValues() afterwards.
+std::unique_ptr<GpuModel> LoadGpuModel(const GpuModelOptions& options);
+
+GpuMemory MemoryOf(int device);
+// Gives back what Torch's allocator keeps for later.
+void FreeCaches();
+
+// Whether a file is an AOTInductor package, by its members; other files are taken for TorchScript.
+bool IsPackage(const std::filesystem::path& path);
+
+struct GpuInfo {
+  int device = 0;  // CUDA ordinal in this process
+  std::string name, uuid;  // "NVIDIA H100 80GB HBM3", "GPU-xxxxxxxx-..."
+  int major = 0, minor = 0;  // compute capability
+  int64_t memory = 0, free = 0;  // bytes
+  std::string driver, runtime, cudnn;  // versions
+};
+// Those that this process sees. Error(kUsage) with the driver's words if there are cards that can't
+// be used; empty if there are none.
+std::vector<GpuInfo> ListGpus();
+
+}  // namespace tilery::cuda
