@@ -71,6 +71,8 @@ class Device {
   virtual bool opens_early() const { return false; }
   // Batches of a lane that may be under way when the next is begun.
   virtual int depth() const { return 0; }
+  // Whether it adds to the profile what its stages take; else whoever calls it does.
+  virtual bool times_itself() const { return false; }
   // Memory that inputs are best read into, and how often it had to be asked for since the engine was
   // warm; see HostMemory.
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }

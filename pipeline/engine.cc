@@ -107,6 +107,7 @@ class LanesEngine final : public Engine {
     Batch all;   // as taken
     Batch open;  // those of it whose units could be opened
     std::shared_ptr<const BatchOutput> output;  // null: nothing left to do
+    std::unique_ptr<Profile::Busy> busy;
   };
 
   void Live(std::promise<void>& made) {
@@ -148,13 +149,13 @@ class LanesEngine final : public Engine {
   }
 
   Begun Begin(Lane& lane, Batch batch) {
-    Begun begun{std::move(batch), {}, nullptr};
+    Begun begun{std::move(batch), {}, nullptr, std::make_unique<Profile::Busy>(profile_)};
     for (const Slot& slot : begun.all) {
       if (slot.unit->Open(*device_)) begun.open.push_back(slot);
     }
     if (begun.open.empty()) return begun;
     if (begun.open.front().unit->runs() == 0) {
-      begun.open.front().unit->RunWithoutModel(profile_);
+      begun.open.front().unit->RunWithoutModel(HostProfile());
     } else {
       begun.output = TryForward(lane, begun.open);
     }
@@ -240,7 +241,7 @@ class LanesEngine final : public Engine {
   void Settle(Lane& lane, const Batch& batch, std::shared_ptr<const BatchOutput> output) {
     const bool mixed = Mixed(batch);
     const auto finite = [&](size_t i) {
-      const Profile::Scope scope(profile_, Stage::kBlend, batch[i].unit->work().unit);
+      const auto scope = HostScope(Stage::kBlend, batch[i], 0);
       return output->Finite(static_cast<int64_t>(i));
     };
     // What is looked at is blended at once, while it lies in the cache; a device that runs behind
@@ -264,7 +265,7 @@ class LanesEngine final : public Engine {
           ++end;
         }
         batch[i].unit->Accept(batch[i].run, static_cast<int64_t>(end - i), output,
-                              static_cast<int64_t>(i), profile_);
+                              static_cast<int64_t>(i), HostProfile());
         i = end;
       }
     } catch (...) {  // the device has failed under the batch; nothing of it can be tried again here
@@ -285,7 +286,7 @@ class LanesEngine final : public Engine {
         unit.AddRepeated(1);
         if (output->Finite(0)) {
           unit.AddCareful(1);
-          unit.Accept(slot.run, 1, std::move(output), 0, profile_);
+          unit.Accept(slot.run, 1, std::move(output), 0, HostProfile());
           return;
         }
       }
@@ -313,8 +314,8 @@ class LanesEngine final : public Engine {
   std::shared_ptr<const BatchOutput> Forward(Lane& lane, const Batch& batch) {
     const auto used = static_cast<int64_t>(batch.size());
     {
-      const Profile::Scope scope(profile_, Stage::kH2d, batch.front().unit->work().unit,
-                                 used * options_.channels_in * Product(options_.tile) * 4);
+      const auto scope = HostScope(Stage::kH2d, batch.front(),
+                                   used * options_.channels_in * Product(options_.tile) * 4);
       for (int64_t i = 0, end; i < used; i = end) {
         end = i + 1;
         while (end < used && Follows(batch[end - 1], batch[end])) ++end;
@@ -323,10 +324,17 @@ class LanesEngine final : public Engine {
       // A copy of a real tile: filling that the model has never a reason to refuse.
       for (int64_t i = used; i < options_.numerics.batch; ++i) lane.Repeat(used - 1, i);
     }
-    const Profile::Scope scope(profile_, Stage::kCompute, batch.front().unit->work().unit);
+    const auto scope = HostScope(Stage::kCompute, batch.front(), 0);
     auto output = lane.Forward();
     ++finished_batches_;
     return output;
+  }
+
+  // What the host does counts as the stage's time, unless the device works by itself.
+  Profile* HostProfile() { return device_->times_itself() ? nullptr : &profile_; }
+  std::unique_ptr<Profile::Scope> HostScope(Stage stage, const Slot& slot, int64_t bytes) {
+    if (device_->times_itself()) return nullptr;
+    return std::make_unique<Profile::Scope>(profile_, stage, slot.unit->work().unit, bytes);
   }
 
   // The same fault, with the item and the tile in front.

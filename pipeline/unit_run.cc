@@ -41,7 +41,7 @@ bool UnitRun::Open(Device& device) {
 }
 
 void UnitRun::Accept(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
-                     int64_t slot, Profile& profile) {
+                     int64_t slot, Profile* profile) {
   std::unique_lock lock(mutex_);
   if (error_) return;
   parked_.emplace(run, Parked{std::move(output), slot, count});
@@ -55,7 +55,8 @@ void UnitRun::Accept(int64_t run, int64_t count, std::shared_ptr<const BatchOutp
       parked_count_ -= from.count;
       lock.unlock();
       {
-        const Profile::Scope scope(profile, Stage::kBlend, work_.unit);
+        std::optional<Profile::Scope> scope;
+        if (profile != nullptr) scope.emplace(*profile, Stage::kBlend, work_.unit);
         memory_->Blend(next_, from.count, std::move(from.output), from.slot);
       }
       lock.lock();
@@ -71,10 +72,11 @@ void UnitRun::Accept(int64_t run, int64_t count, std::shared_ptr<const BatchOutp
   }
 }
 
-void UnitRun::RunWithoutModel(Profile& profile) {
+void UnitRun::RunWithoutModel(Profile* profile) {
   try {
     {
-      const Profile::Scope scope(profile, Stage::kBlend, work_.unit);
+      std::optional<Profile::Scope> scope;
+      if (profile != nullptr) scope.emplace(*profile, Stage::kBlend, work_.unit);
       memory_->BlendWithoutModel();
     }
     Finish(profile);
@@ -83,13 +85,16 @@ void UnitRun::RunWithoutModel(Profile& profile) {
   }
 }
 
-void UnitRun::Finish(Profile& profile) {
-  auto scope = std::make_shared<Profile::Scope>(profile, Stage::kD2h, work_.unit);
+void UnitRun::Finish(Profile* profile) {
+  std::shared_ptr<Profile::Scope> scope;
+  if (profile != nullptr) {
+    scope = std::make_shared<Profile::Scope>(*profile, Stage::kD2h, work_.unit);
+  }
   memory_->Finalize([self = shared_from_this(), scope](InferResult result) mutable {
     if (auto* out = std::get_if<InferOutput>(&result)) {
       auto bytes = static_cast<int64_t>(out->interior_samples.size());
       for (const SeamPartial& seam : out->seams) bytes += seam.sums.size() * sizeof(float);
-      scope->AddBytes(bytes);
+      if (scope) scope->AddBytes(bytes);
       out->tiles = self->runs();
       out->nonfinite_in = self->memory_->nonfinite_in();
       const std::lock_guard lock(self->mutex_);

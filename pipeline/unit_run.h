@@ -38,10 +38,10 @@ class UnitRun : public std::enable_shared_from_this<UnitRun> {
   bool Open(Device& device);
   UnitMemory& memory() const { return *memory_; }
   // Blends these outputs (of consecutive runs, in consecutive slots) and all parked ones whose turn
-  // it is; after the last one finishes the unit.
+  // it is; after the last one finishes the unit. `profile`: null if the device times itself.
   void Accept(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output, int64_t slot,
-              Profile& profile);
-  void RunWithoutModel(Profile& profile);  // for units of which runs() is 0
+              Profile* profile);
+  void RunWithoutModel(Profile* profile);  // for units of which runs() is 0
   void AddRepeated(int64_t runs);
   void AddCareful(int64_t runs);
   void Fail(std::exception_ptr error);  // the first failure counts
@@ -53,7 +53,7 @@ class UnitRun : public std::enable_shared_from_this<UnitRun> {
     std::shared_ptr<const BatchOutput> output;
     int64_t slot, count;
   };
-  void Finish(Profile& profile);
+  void Finish(Profile* profile);
   void End(InferResult result);
 
   const InferWork work_;

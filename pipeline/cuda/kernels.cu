@@ -40,12 +40,40 @@ __global__ void GatherKernel(const __grid_constant__ GatherTask t) {
   }
 }
 
+// Bits of the exponent in a word of 32 bits: one value of 32 bits or two of 16.
+__device__ uint32_t ExponentBits(float) { return 0x7f800000u; }
+__device__ uint32_t ExponentBits(__half) { return 0x7c007c00u; }
+__device__ uint32_t ExponentBits(__nv_bfloat16) { return 0x7f807f80u; }
+
 template <typename Value>
-__global__ void FindNonFiniteKernel(const Value* values, int64_t count, int32_t* flag) {
-  uint32_t any = 0;
-  for (int64_t i = ThreadIndex(); i < count; i += ThreadCount())
-    any |= NonFiniteSign(Widen(values[i]));
-  if (any >> 31) *flag = 1;  // all who write, write the same
+__device__ bool WordIsFinite(uint32_t word) {
+  const uint32_t mask = ExponentBits(Value{});
+  if (sizeof(Value) == 4) return (word & mask) != mask;
+  const uint32_t missing = (word & mask) ^ mask;  // per half: 0 if all of its exponent is ones
+  return (missing & 0xffffu) != 0 && (missing >> 16) != 0;
+}
+
+// `blocks` blocks for each slot. `whole`: slots are multiples of 16 bytes, and so is `values`.
+template <typename Value>
+__global__ void FindNonFiniteKernel(const Value* values, int64_t count, int32_t blocks, bool whole,
+                                    int32_t* flags) {
+  const int64_t slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
+  const Value* const from = values + slot * count;
+  const int64_t step = int64_t{blocks} * blockDim.x;
+  bool bad = false;
+  if (whole) {
+    const uint4* const words = reinterpret_cast<const uint4*>(from);
+    const int64_t all = count * static_cast<int64_t>(sizeof(Value)) / 16;
+    for (int64_t i = block * blockDim.x + threadIdx.x; i < all; i += step) {
+      const uint4 w = words[i];
+      bad |= !(WordIsFinite<Value>(w.x) && WordIsFinite<Value>(w.y) && WordIsFinite<Value>(w.z) &&
+               WordIsFinite<Value>(w.w));
+    }
+  } else {
+    for (int64_t i = block * blockDim.x + threadIdx.x; i < count; i += step)
+      bad |= (NonFiniteSign(Widen(from[i])) >> 31) != 0;
+  }
+  if (__syncthreads_or(bad) && threadIdx.x == 0) flags[slot] = 1;  // all who write, write the same
 }
 
 template <typename Value>
@@ -152,13 +180,24 @@ void Gather(const GatherTask& task, Stream stream) {
   CheckLaunch("gather");
 }
 
-void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t* flag,
-                   Stream stream) {
+void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots,
+                   int32_t* flags, Stream stream) {
+  if (slots == 0) return;
+  const auto status = cudaMemsetAsync(flags, 0, slots * sizeof(int32_t), stream);
+  if (status != cudaSuccess) {
+    throw Error(Fault::kInternal, std::string("cudaMemsetAsync: ") + cudaGetErrorString(status));
+  }
   OnModelType(type, [&](auto value) {
     using Value = decltype(value);
-    const int blocks = Blocks(count) < 4096 ? Blocks(count) : 4096;
-    FindNonFiniteKernel<Value>
-        <<<blocks, kThreads, 0, stream>>>(static_cast<const Value*>(values), count, flag);
+    const bool whole = count * static_cast<int64_t>(sizeof(Value)) % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(values) % 16 == 0;
+    // Some 2,000 blocks over all slots fill any GPU; a block has at least a few values a thread.
+    const int64_t most = (count + 8 * kThreads - 1) / (8 * kThreads);
+    int64_t blocks = (2048 + slots - 1) / slots;
+    if (blocks > most) blocks = most;
+    if (blocks < 1) blocks = 1;
+    FindNonFiniteKernel<Value><<<static_cast<unsigned>(blocks * slots), kThreads, 0, stream>>>(
+        static_cast<const Value*>(values), count, static_cast<int32_t>(blocks), whole, flags);
   });
   CheckLaunch("find non-finite");
 }
