@@ -44,9 +44,9 @@ struct Metadata {
   std::optional<int> srgb_intent;  // PNG sRGB
   std::optional<std::array<double, 8>> chromaticities;  // PNG cHRM: white, red, green, blue (x, y)
   std::optional<std::array<double, 2>> resolution;      // x, y pixels per unit
-  int resolution_unit = 0;     // 0 none (aspect only), 1 metre, 2 inch, 3 centimetre
-  std::string description;     // TIFF ImageDescription, PNG Description, JPEG comment
-  std::string xmp;             // XMP packet, whatever its bytes; what it says is not adjusted
+  int resolution_unit = 0;  // 0 none (aspect only), 1 metre, 2 inch, 3 centimetre
+  std::string description;  // TIFF ImageDescription, PNG Description, JPEG comment
+  std::string xmp;          // XMP packet, whatever its bytes; what it says is not adjusted
   std::vector<std::string> extended_xmp;  // of a JPEG, segment by segment, without the marker
   std::string iptc;                       // IPTC-IIM data sets, whatever their bytes
   std::string nifti;           // the raw NIfTI header (348 or 540 bytes, host order) + extensions

@@ -122,16 +122,16 @@ std::string RawProfileText(const std::string& name, const std::string& bytes) {
   return text + "\n";
 }
 
-std::string RawProfileBytes(const std::string& text) {
-  if (text.empty() || text[0] != '\n') return "";
+std::optional<std::string> RawProfileBytes(const std::string& text) {
+  if (text.empty() || text[0] != '\n') return {};
   const size_t name_end = text.find('\n', 1);
-  if (name_end == std::string::npos) return "";
+  if (name_end == std::string::npos) return {};
   size_t at = text.find_first_not_of(' ', name_end + 1);
   size_t length = 0;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9' && length <= text.size(); ++at) {
     length = length * 10 + static_cast<size_t>(text[at] - '0');
   }
-  if (at >= text.size() || text[at] != '\n' || length > text.size() / 2) return "";
+  if (at >= text.size() || text[at] != '\n' || length > text.size() / 2) return {};
   std::string bytes;
   bytes.reserve(length);
   int high = -1;
@@ -145,7 +145,8 @@ std::string RawProfileBytes(const std::string& text) {
       high = -1;
     }
   }
-  return bytes.size() == length ? bytes : "";
+  if (bytes.size() != length) return {};
+  return bytes;
 }
 
 }  // namespace tilery

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "io/format.h"
@@ -35,6 +36,6 @@ std::string WithoutPadding(const std::string& iptc);
 
 // The text of a PNG's "Raw profile type <name>": name, length, hexadecimal digits.
 std::string RawProfileText(const std::string& name, const std::string& bytes);
-std::string RawProfileBytes(const std::string& text);  // "" if it is not one
+std::optional<std::string> RawProfileBytes(const std::string& text);  // nothing if it is not one
 
 }  // namespace tilery

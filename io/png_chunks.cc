@@ -11,7 +11,7 @@ namespace tilery {
 namespace {
 
 constexpr int64_t kMagicBytes = 8;
-constexpr int64_t kHeadBytes = 8;   // length and name
+constexpr int64_t kHeadBytes = 8;    // length and name
 constexpr int64_t kFrameBytes = 12;  // with the checksum
 constexpr char kData[] = "IDAT";
 

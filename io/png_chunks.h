@@ -20,7 +20,7 @@ class PngChunks {
   // chunks only some are seen.
   bool Next();
   const std::string& name() const { return name_; }
-  int64_t size() const { return size_; }          // of its content
+  int64_t size() const { return size_; }           // of its content
   bool after_data() const { return after_data_; }  // an IDAT came before
 
   std::string Head(int64_t bytes) const;  // the first bytes of the content, unchecked
@@ -35,7 +35,7 @@ class PngChunks {
   void LeaveOutEqualData();
 
   const InputFile& file_;
-  int64_t at_ = 0;    // of the current chunk; 0: before the first
+  int64_t at_ = 0;  // of the current chunk; 0: before the first
   int64_t size_ = 0;
   std::string name_;
   bool after_data_ = false;

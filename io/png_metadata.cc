@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "io/byte_order.h"
 #include "io/container.h"
@@ -16,12 +17,12 @@
 namespace tilery {
 namespace {
 
-constexpr int64_t kChunkLimit = 64 << 20;             // of one chunk, as stored
-constexpr size_t kProfileLimit = size_t{64} << 20;    // of a colour profile, inflated
+constexpr int64_t kChunkLimit = 64 << 20;           // of one chunk, as stored
+constexpr size_t kProfileLimit = size_t{64} << 20;  // of a colour profile, inflated
 constexpr size_t kTextLimit = 2 * kMostPacket + (kMostPacket >> 4);  // a packet in hexadecimal
 
-// "" if damaged; what is longer than `most` is cut somewhere beyond it.
-std::string Inflate(const char* data, size_t size, size_t most) {
+// Nothing if damaged; what is longer than `most` is cut somewhere beyond it.
+std::optional<std::string> Inflate(const char* data, size_t size, size_t most) {
   z_stream stream{};
   if (inflateInit(&stream) != Z_OK) throw Error(Fault::kTransient, "zlib has no memory");
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));
@@ -37,7 +38,8 @@ std::string Inflate(const char* data, size_t size, size_t most) {
     out.resize(out.size() - stream.avail_out);
   }
   inflateEnd(&stream);
-  return rc == Z_STREAM_END || out.size() > most ? out : "";
+  if (rc != Z_STREAM_END && out.size() <= most) return {};
+  return out;
 }
 
 std::string Latin1ToUtf8(const std::string& text) {
@@ -54,22 +56,23 @@ std::string Latin1ToUtf8(const std::string& text) {
   return out;
 }
 
-// The text of a tEXt, zTXt or iTXt chunk behind its key; "" if it can't be unpacked.
-std::string TextOf(const std::string& chunk, const std::string& content, size_t key_bytes) {
+// The text of a tEXt, zTXt or iTXt chunk behind its key; nothing if it can't be unpacked.
+std::optional<std::string> TextOf(const std::string& chunk, const std::string& content,
+                                  size_t key_bytes) {
   size_t at = key_bytes + 1;
   bool packed = chunk == "zTXt";
-  if (packed) at += 1;  // the method
+  if (packed) at += 1;    // the method
   if (chunk == "iTXt") {  // whether packed, method, language, translated key
-    if (content.size() < at + 2) return "";
+    if (content.size() < at + 2) return {};
     packed = content[at] != 0;
     at += 2;
     for (int i = 0; i < 2; ++i) {
       at = content.find('\0', at);
-      if (at == std::string::npos) return "";
+      if (at == std::string::npos) return {};
       ++at;
     }
   }
-  if (at > content.size()) return "";
+  if (at > content.size()) return {};
   return packed ? Inflate(content.data() + at, content.size() - at, kTextLimit)
                 : content.substr(at);
 }
@@ -134,7 +137,8 @@ class Collector {
       const size_t name_end = content.find('\0');
       const size_t used = name_end == std::string::npos ? content.size() : name_end + 2;
       if (used < content.size()) {
-        metadata_.icc = Inflate(content.data() + used, content.size() - used, kProfileLimit);
+        metadata_.icc =
+            Inflate(content.data() + used, content.size() - used, kProfileLimit).value_or("");
       }
       if (metadata_.icc.empty() || metadata_.icc.size() > kProfileLimit) {
         ThrowInput(file_.path(), "damaged PNG: unreadable colour profile");
@@ -150,22 +154,25 @@ class Collector {
     key.resize(key.find('\0'));
     const bool raw = key.starts_with(kRaw);
     const std::string profile = raw ? key.substr(sizeof kRaw - 1) : "";
-    const std::string what = key == kPngDescription                            ? "description"
-                             : key == kPngXmp || profile == "xmp"              ? "XMP"
-                             : profile == "iptc" || profile == "8bim"          ? "IPTC"
-                             : profile == "exif" || profile == "APP1"          ? "EXIF"
-                                                                               : "";
+    const std::string what = key == kPngDescription                   ? "description"
+                             : key == kPngXmp || profile == "xmp"     ? "XMP"
+                             : profile == "iptc" || profile == "8bim" ? "IPTC"
+                             : profile == "exif" || profile == "APP1" ? "EXIF"
+                                                                      : "";
     if (what.empty() || !Fits(what)) return;
     const std::string chunk = chunks_.name();
-    std::string text = TextOf(chunk, chunks_.Content(), key.size());
-    if (text.size() > kTextLimit) {
+    std::optional<std::string> unpacked = TextOf(chunk, chunks_.Content(), key.size());
+    if (unpacked && unpacked->size() > kTextLimit) {
       metadata_.left_out.push_back(TooLarge(what, kTextLimit));
       return;
     }
-    if (raw) text = RawProfileBytes(text);
-    if (text.empty()) {
-      if (what != "description") metadata_.left_out.push_back(what + " (its text is damaged)");
-    } else if (what == "description") {
+    if (unpacked && raw) unpacked = RawProfileBytes(*unpacked);
+    if (!unpacked) {
+      metadata_.left_out.push_back(what + " (its text is damaged)");
+      return;
+    }
+    std::string& text = *unpacked;
+    if (what == "description") {
       metadata_.description = chunk == "iTXt" ? text : Latin1ToUtf8(text);
     } else if (what == "IPTC") {
       TakeIptc(IptcOfResources(text), &metadata_);

@@ -1,7 +1,6 @@
 // Reading of PNG through libpng: rows in order; interlaced pictures are decoded whole.
 #include <png.h>
 
-
 #include "io/buffered_input.h"
 #include "io/c_trap.h"
 #include "io/container.h"
@@ -11,7 +10,7 @@
 namespace tilery {
 namespace {
 
-constexpr size_t kChunkLimit = size_t{256} << 20;   // of one ancillary chunk, as stored
+constexpr size_t kChunkLimit = size_t{256} << 20;  // of one ancillary chunk, as stored
 
 struct Source {
   BufferedInput input;

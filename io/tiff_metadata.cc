@@ -52,8 +52,8 @@ struct FileBytes {
 // named in `left_out`.
 std::string ReadPacket(TIFF* tiff, const FileBytes& file, uint16_t tag, const char* what,
                        Metadata* metadata) {
-  const auto extent = FindExifField(file.source, TIFFCurrentDirOffset(tiff), tag, file.big_endian,
-                                    file.big_tiff);
+  const auto extent =
+      FindExifField(file.source, TIFFCurrentDirOffset(tiff), tag, file.big_endian, file.big_tiff);
   if (!extent) return "";
   if (extent->bytes > kMostPacket) {
     metadata->left_out.push_back(TooLarge(what, kMostPacket));

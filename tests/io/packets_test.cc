@@ -73,9 +73,10 @@ TEST(PacketsTest, RawProfilesGiveBackWhatTheyAreMadeOf) {
     EXPECT_TRUE(text.starts_with("\niptc\n     ")) << text;
   }
   EXPECT_EQ(RawProfileBytes("\nxmp\n 2\n4F6b\n"), "Ok");
+  EXPECT_EQ(RawProfileBytes("\nxmp\n0\n"), "");
   for (const char* none : {"", "x", "\n", "\niptc", "\niptc\n", "\niptc\n4", "\niptc\n4\n4f6b\n",
                            "\niptc\n99999999999999999999\n4f\n", "\niptc\nx\n4f\n"}) {
-    EXPECT_EQ(RawProfileBytes(none), "") << none;
+    EXPECT_EQ(RawProfileBytes(none), std::nullopt) << none;
   }
 }
 

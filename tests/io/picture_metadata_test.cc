@@ -107,9 +107,8 @@ TEST_F(PictureMetadataTest, ExtendedXmpStaysInAJpegAndIsALossElsewhere) {
   const std::string part =
       Tagged(kExtendedXmpTag, kExtendedXmpTagBytes, std::string(32, 'G') + std::string(8, '\0'));
   const std::vector<std::string> parts = {part + std::string(60000, '1'), part + "2"};
-  const Metadata first = ReadJpeg({{0xE1, Tagged(kXmpTag, kXmpTagBytes, "<x/>")},
-                                   {0xE1, parts[0]},
-                                   {0xE1, parts[1]}});
+  const Metadata first =
+      ReadJpeg({{0xE1, Tagged(kXmpTag, kXmpTagBytes, "<x/>")}, {0xE1, parts[0]}, {0xE1, parts[1]}});
   EXPECT_EQ(first.xmp, "<x/>");
   EXPECT_EQ(first.extended_xmp, parts);
   EXPECT_TRUE(Losses("jpeg", Small().header, first).empty());
@@ -124,8 +123,7 @@ TEST_F(PictureMetadataTest, ExtendedXmpStaysInAJpegAndIsALossElsewhere) {
 }
 
 TEST_F(PictureMetadataTest, ExtendedXmpBeyondTheLimitIsALossForAJpegToo) {
-  const std::string part =
-      Tagged(kExtendedXmpTag, kExtendedXmpTagBytes, std::string(65000, 'd'));
+  const std::string part = Tagged(kExtendedXmpTag, kExtendedXmpTagBytes, std::string(65000, 'd'));
   const std::vector<std::pair<int, std::string>> segments(kMostPacket / part.size() + 1,
                                                           {0xE1, part});
   const Metadata got = ReadJpeg(segments);

@@ -54,8 +54,9 @@ TEST_F(PngMetadataTest, WhatLiesBehindTheImageDataCounts) {
 }
 
 TEST_F(PngMetadataTest, TheLastOfSeveralCounts) {
-  const Metadata got = Read({{"eXIf", ExifOfOrientation(3)}, {"tEXt", Text("Description", "old")}},
-                            {{"eXIf", ExifOfOrientation(8)}, {"zTXt", Packed("Description", "new")}});
+  const Metadata got =
+      Read({{"eXIf", ExifOfOrientation(3)}, {"tEXt", Text("Description", "old")}},
+           {{"eXIf", ExifOfOrientation(8)}, {"zTXt", Packed("Description", "new")}});
   EXPECT_EQ(got.orientation, 8);
   EXPECT_EQ(got.description, "new");
 }
@@ -103,7 +104,9 @@ TEST_F(PngMetadataTest, DataChunksOfAnySizesAreWalkedOver) {
 }
 
 TEST_F(PngMetadataTest, XmpIsReadFromEveryTextThatHoldsIt) {
-  const std::string xmp = "<x:xmpmeta>Gr\xC3\xBC\xC3\x9F" "e</x:xmpmeta>";
+  const std::string xmp =
+      "<x:xmpmeta>Gr\xC3\xBC\xC3\x9F"
+      "e</x:xmpmeta>";
   const std::string raw = RawProfileText("xmp", xmp);
   const std::string app1 = RawProfileText("APP1", std::string(kXmpTag, kXmpTagBytes) + xmp);
   for (const auto& chunk : Chunks{{"iTXt", International("XML:com.adobe.xmp", xmp)},
@@ -152,6 +155,14 @@ TEST_F(PngMetadataTest, TextsThatCantBeUnpackedAreNamed) {
   }
 }
 
+TEST_F(PngMetadataTest, AnEmptyTextIsNeitherDamageNorALoss) {
+  const Metadata got = Read({{"iTXt", International("XML:com.adobe.xmp", "")},
+                             {"zTXt", Packed("Raw profile type iptc", "\niptc\n       0\n\n")},
+                             {"tEXt", Text("Description", "")}});
+  EXPECT_EQ(got.xmp + got.iptc + got.description, "");
+  EXPECT_TRUE(got.left_out.empty());
+}
+
 TEST_F(PngMetadataTest, ATextThatGrowsBeyondTheLimitIsNamed) {
   const std::string large(kMostPacket + 1, 'x');
   const Metadata got = Read({{"iTXt", International("XML:com.adobe.xmp", large, true)}});
@@ -166,8 +177,7 @@ TEST_F(PngMetadataTest, TheFramesOfAnAnimationAreALoss) {
   const std::pair<std::string, std::string> first("fcTL", std::string(26, '\0'));
   const Metadata several = Read({control(12), first});
   ASSERT_EQ(several.left_out.size(), 1u);
-  EXPECT_EQ(several.left_out[0],
-            "animation (12 frames, of which only the first picture is read)");
+  EXPECT_EQ(several.left_out[0], "animation (12 frames, of which only the first picture is read)");
   EXPECT_EQ(Losses("png", {}, several), several.left_out);
   EXPECT_TRUE(Read({control(1), first}).left_out.empty());
   // The picture only stands in for the one frame.
