@@ -29,6 +29,8 @@ def sections(run, model):
     ("input.alpha", "maybe", ["maybe", "resize", "drop"]),
     ("tiling.tile", 0, ["tile", "0"]),
     ("tiling.tile", "big", ["tile", "big"]),
+    ("tiling.tile", 2**40, ["tiling.tile", "1099511627776", "1048576"]),
+    ("tiling.tile", 2**20, ["tiling.tile", "13194139533312", "unit_memory", "1073741824"]),
     ("tiling.overlap", 64, ["overlap", "64"]),
     ("tiling.overlap", 80, ["overlap", "80", "64"]),
     ("tiling.trim", 9, ["trim", "9", "16"]),
