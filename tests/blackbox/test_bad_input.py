@@ -137,6 +137,16 @@ def test_a_full_disk_under_the_work_folder_is_an_error_in_words(run, model):
     assert not (run.dir / "b.png").exists()
 
 
+@can_mount
+def test_an_item_beyond_the_free_space_is_refused_though_its_scratch_folder_is_still_to_be_made(run, model):
+    Image.fromarray(picture(2000, 2000)).save(run.dir / "a.png")
+    Image.fromarray(picture(60, 60)).save(run.dir / "b.png")
+    p = in_small_disk(run, 4096, ("run", "--model", model("identity"), "--input", "*.png", "--output", "out/", "--tile", 64,
+                                  "--overlap", 16, "--work", "w", "--execution.scratch", "small/deep/er"))
+    assert p.returncode == 3 and "a.png" in p.stderr and "execution.scratch_limit" in p.stderr, p.stderr
+    assert "No space left" not in p.stderr and (run.dir / "out/b.png").exists()
+
+
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.98])
 def test_a_cut_volume_is_never_zeros(run, model, cut):
     import nibabel
