@@ -247,11 +247,12 @@ int RunLocked(const Job& job, bool json, bool& planned) {
 
   std::vector<std::string> warnings = prepared.warnings;
   const ProbeAnswer device = AskWorker(ProbeRequest{}, warnings);
-  const NumericsRecord record = FreezeNumerics(job, prepared.resolved, prepared.model.hash,
+  const NumericsRecord record = DecideNumerics(job, prepared.resolved, prepared.model.hash,
                                                device.device_kind, device.torch, work);
   const Resume resume =
       PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
   planned = true;
+  KeepNumerics(record, work);
   Announce(job, prepared, warnings, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
 

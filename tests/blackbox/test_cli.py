@@ -215,6 +215,8 @@ def test_strangers_files_are_kept_unless_asked(run, sections):
     (run.dir / "b.png").write_bytes(b"by hand")
     r = run("run", job)
     assert r.code == 2 and "b.png" in r.err and "existing" in r.err
+    (run.dir / "w").mkdir()
+    assert run("run", job, "--work", "w").code == 2 and not (run.dir / "w/numerics.json").exists()
     assert run.ok("run", job, "--output.existing", "skip", "--json").json["tiles_inferred"] == 0
     assert (run.dir / "b.png").read_bytes() == b"by hand"
     assert run.ok("run", job, "--output.existing", "replace", "--json").json["items_done"] == 1
