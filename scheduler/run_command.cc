@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "cluster/launcher.h"
 #include "io/error.h"
@@ -234,9 +236,17 @@ void Conclude(const RunResult& result, const std::string& work, Console& console
 
 namespace {
 
-// Under the lock of the work folder. `planned` becomes true once the ledger holds the plan's
-// claims.
-int RunLocked(const Job& job, bool json, bool& planned) {
+// `run --json`'s document where a run ends before it has begun.
+void PrintInterrupted(const Job& job, double wall_s) {
+  RunResult result;
+  result.status = "interrupted";
+  result.wall_s = wall_s;
+  std::cout << SummaryJson(result, {}, job.execution.work).dump() << std::endl;
+}
+
+// Under the lock of the work folder. `early` goes when there is something to drain. `planned`
+// becomes true once the ledger holds the plan's claims.
+int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& planned) {
   const auto begin = std::chrono::steady_clock::now();
   Console console;
   const std::filesystem::path work = job.execution.work;
@@ -255,6 +265,7 @@ int RunLocked(const Job& job, bool json, bool& planned) {
   KeepNumerics(record, work);
   Announce(job, prepared, warnings, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
+  early.reset();
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
@@ -304,9 +315,18 @@ int RunLocked(const Job& job, bool json, bool& planned) {
   return result.items_failed > 0 ? kExitFailedItems : 0;
 }
 
+// A full disk may be emptied, by others or by whoever reads our message. An error holds the
+// system's reason in words only, but they are those of Errno() in this very process.
+bool WaitingMayHelp(const Error& e) {
+  const std::string what = e.what();
+  const auto says = [&](int reason) { return what.find(Errno("", reason)) != std::string::npos; };
+  return e.fault() == Fault::kOutput && (says(ENOSPC) || says(EDQUOT));
+}
+
 // A mistake leaves nothing behind where nothing was before.
-void Discard(const std::filesystem::path& work, WorkLock& lock) {
+void Discard(const Job& job, WorkLock& lock) {
   if (!lock.made_folder()) return;
+  const std::filesystem::path work = job.execution.work;
   std::error_code ignored;
   for (const char* name : {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm",
                            "ledger.sqlite-journal", "log.jsonl", "numerics.json"})
@@ -318,13 +338,27 @@ void Discard(const std::filesystem::path& work, WorkLock& lock) {
 
 int RunCommand(const Job& job, bool json) {
   InstallDrainSignals();
-  WorkLock lock(job.execution.work);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto wall_s = [begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::optional<EarlyEnd> early(std::in_place, [&](const std::string& signal) {
+    std::cerr << signal << ": nothing is begun yet; the same command starts again" << std::endl;
+    if (json) PrintInterrupted(job, wall_s());
+  });
+  std::optional<WorkLock> lock;
   bool planned = false;
   try {
-    return RunLocked(job, json, planned);
-  } catch (const Error&) {
-    if (!planned) Discard(job.execution.work, lock);
-    throw;
+    lock.emplace(job.execution.work);
+    return RunLocked(job, json, early, planned);
+  } catch (const Error& e) {
+    if (lock && !planned) Discard(job, *lock);
+    early.reset();
+    if (!WaitingMayHelp(e)) throw;
+    std::cerr << "tilery: " << e.what() << "\nThe same command goes on once there is room"
+              << std::endl;
+    if (json) PrintInterrupted(job, wall_s());
+    return kExitInterrupted;
   }
 }
 
