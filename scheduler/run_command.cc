@@ -111,9 +111,14 @@ class InputMemory {
   InputHasher hasher_;
 };
 
+struct Served {
+  RunResult result;
+  std::string refusal;  // why no worker can run this job at all, "" if that is not what ended it
+};
+
 // Serves the plan with local workers until it is done, drained or hopeless.
-RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
-                const Resume& resume, Ledger& ledger, Console& console) {
+Served Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
+             const Resume& resume, Ledger& ledger, Console& console) {
   const std::vector<WorkerLaunch> launches = LaunchPlan(job);
   RunOptions options;
   options.token = NewToken();
@@ -141,6 +146,7 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   hand = &launcher;
   InputMemory inputs(prepared.resolved.plan, ledger);
   size_t gone = 0;
+  std::string refusal;
   bool draining = false;
   const std::filesystem::path work = job.execution.work;
   RunResult result = coordinator.Run(
@@ -151,10 +157,13 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
       [&] {
         inputs.Record();
         for (const LocalLauncher::Event& event : launcher.Poll()) {
-          console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
+          if (event.gone_for_good) ++gone;
+          // All workers refuse the same job in the same words, and the end says them once more.
+          if (!event.refused || (event.how != refusal && gone < launches.size()))
+            console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
+          if (event.refused && refusal.empty()) refusal = event.how;
           coordinator.WorkerDied(event.worker, event.how);
-          if (event.gone_for_good && ++gone == launches.size())
-            coordinator.WorkersExhausted(event.how);
+          if (gone == launches.size()) coordinator.WorkersExhausted(event.how);
         }
         if (const std::string signal = DrainSignal(); !signal.empty() && !draining) {
           draining = true;
@@ -177,7 +186,8 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
     if (e.fault() != Fault::kOutput) throw;
     console.Log(Level::kWarning, e.what());
   }
-  return result;
+  const bool hopeless = result.status == "interrupted" && gone == launches.size() && !draining;
+  return {std::move(result), hopeless ? refusal : ""};
 }
 
 // Nothing to infer: the result of a run in which every item is unchanged or refused.
@@ -269,8 +279,14 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
-  RunResult result =
-      open ? Serve(job, prepared, record, resume, ledger, console) : NothingToDo(plan, resume);
+  Served served = open ? Serve(job, prepared, record, resume, ledger, console)
+                       : Served{NothingToDo(plan, resume), ""};
+  RunResult& result = served.result;
+  if (!served.refusal.empty()) {
+    planned = result.units_run + result.units_reused + result.items_unchanged > 0;
+    console.Finish();
+    throw Error(Fault::kUsage, served.refusal);
+  }
   // All workers have ended: what one that was killed left half-written goes, too.
   if (result.status != "interrupted") {
     SweepDead(plan, record.Key(), job.execution.scratch, ledger, true);
@@ -329,8 +345,10 @@ void Discard(const Job& job, WorkLock& lock) {
   const std::filesystem::path work = job.execution.work;
   std::error_code ignored;
   for (const char* name : {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm",
-                           "ledger.sqlite-journal", "log.jsonl", "numerics.json"})
+                           "ledger.sqlite-journal", "log.jsonl", "numerics.json", "status.json"})
     std::filesystem::remove(work / name, ignored);
+  for (const WorkerLaunch& launch : LaunchPlan(job))
+    std::filesystem::remove(work / WorkerLogName(launch.id), ignored);
   lock.Discard();
 }
 
