@@ -75,8 +75,7 @@ void CheckTileMemory(const Job& job, const Contract& contract, const Tiling& til
   std::string text = std::to_string(bytes);
   text.erase(text.find('.'));
   throw Error(Fault::kUsage, "tiling.tile: one tile of " + ShapeToString(tiling.tile, 3) +
-                                 " takes " + text +
-                                 " bytes as f32, but execution.unit_memory is " +
+                                 " takes " + text + " bytes as f32, but execution.unit_memory is " +
                                  std::to_string(job.execution.unit_memory) +
                                  "; make the tile smaller or unit_memory larger");
 }
