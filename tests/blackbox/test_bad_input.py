@@ -133,7 +133,7 @@ def test_a_read_only_output_folder_is_an_error_in_words(run, model):
 def test_a_full_disk_under_the_work_folder_is_an_error_in_words(run, model):
     Image.fromarray(picture(900, 900)).save(run.dir / "a.png")
     p = in_small_disk(run, 400, ("run", "--model", model("identity"), "--input", "a.png", "--output", "b.png", "--tile", 64,
-                                 "--overlap", 16, "--work", "small/w"))
+                                 "--overlap", 16, "--work", "small/w", "--execution.scratch_limit", "1GiB"))
     assert p.returncode in (3, 75) and "No space left" in p.stderr, p.stderr  # the item's bricks, or the ledger
     assert not (run.dir / "b.png").exists()
 
