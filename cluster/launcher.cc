@@ -60,7 +60,8 @@ struct LocalLauncher::Impl {
                                         s.reports.begin() + static_cast<long>(end), nullptr, false);
         if (!report.is_object()) continue;
         s.gone = s.gone || report.value("gone", false);
-        events.push_back({s.start.worker, report.value("how", std::string()), s.gone});
+        events.push_back({s.start.worker, report.value("how", std::string()), s.gone,
+                          report.value("refused", false)});
       }
     }
   }
@@ -113,7 +114,7 @@ LocalLauncher::LocalLauncher(std::filesystem::path tilery, std::vector<WorkerLau
                 worker.device,
                 worker.threads,
                 epoch,
-                logs.empty() ? "" : (logs / ("worker-" + worker.id + ".log")).string()};
+                logs.empty() ? "" : (logs / WorkerLogName(worker.id)).string()};
     impl_->Start(*s);
     impl_->all.push_back(std::move(s));
   }

@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFailedByCode = 3;  // starts in a row
 constexpr int kFailedBySignal = 5;
+constexpr int kNoProgramExit = 127;  // of the dynamic loader, where libraries are missing
 constexpr auto kFirstPause = std::chrono::milliseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(5000);
 
@@ -111,7 +112,8 @@ class Supervisor {
       worker_ = std::make_unique<Child>(
           SpawnSpec{executable_, {}, WorkerEnvironment(), its.get(), write_end.get(), false});
     } catch (const Error& error) {
-      Report(error.what(), true);
+      // A want of processes may go away, a program that is not there will not come.
+      Report(error.what(), true, access(executable_.c_str(), X_OK) != 0);
       return End(1);
     }
     SetNonBlocking(ours.get());
@@ -148,19 +150,24 @@ class Supervisor {
     if (stopping_) return End(0);
     if (ready_) failed_by_code_ = failed_by_signal_ = 0;
     const int failed = ready_ ? 0 : ended->by_signal ? ++failed_by_signal_ : ++failed_by_code_;
-    const bool gone = failed_by_code_ >= kFailedByCode || failed_by_signal_ >= kFailedBySignal;
     const std::string words = log_.LastLine();
-    Report("its process ended by " + ended->words() + (words.empty() ? "" : ": " + words), gone);
+    std::string how = "its process ended by " + ended->words();
+    if (!words.empty()) how += ": " + words;
+    const bool refused = !ready_ && !ended->by_signal && ended->number == kRefusedExit;
+    const bool missing = !ready_ && !ended->by_signal && ended->number == kNoProgramExit;
+    const bool gone = refused || missing || failed_by_code_ >= kFailedByCode ||
+                      failed_by_signal_ >= kFailedBySignal;
+    Report(refused && !words.empty() ? words : how, gone, refused || missing);
     if (gone) return End(1);
     const auto pause =
         std::min<Clock::duration>(kFirstPause * (1 << std::min(failed, 10)), kLongestPause);
     start_at_ = Clock::now() + pause;
   }
 
-  void Report(const std::string& how, bool gone) {
-    const std::string line =
-        Json{{"how", how}, {"gone", gone}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
-        "\n";
+  void Report(const std::string& how, bool gone, bool refused) {
+    const std::string line = Json{{"how", how}, {"gone", gone}, {"refused", refused}}.dump(
+                                 -1, ' ', false, Json::error_handler_t::replace) +
+                             "\n";
     (void)!send(control_fd_, line.data(), line.size(), MSG_NOSIGNAL);
   }
 

@@ -11,6 +11,7 @@ namespace tilery {
 namespace {
 
 constexpr size_t kLineKept = 4096;
+constexpr size_t kWordsKept = 2000;  // a reason names files, values and the way out
 
 }  // namespace
 
@@ -37,7 +38,7 @@ void WorkerLog::Append(std::string_view bytes) {
 
 std::string WorkerLog::LastLine() const {
   const bool begun = line_.find_first_not_of(" \t\r") != std::string::npos;
-  return Printable(begun ? line_ : last_);
+  return Printable(begun ? line_ : last_, kWordsKept);
 }
 
 void WorkerLog::Write(std::string_view bytes) {

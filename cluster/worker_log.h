@@ -17,7 +17,7 @@ class WorkerLog {
   explicit WorkerLog(const std::filesystem::path& file);  // empty: our own standard error
   void Append(std::string_view bytes);
   void NewProcess() { last_.clear(), line_.clear(); }  // the words so far were another's
-  // The newest line that is not empty, printable, at most 400 bytes.
+  // The newest line that is not empty, printable, at most 2,000 bytes.
   std::string LastLine() const;
 
  private:

@@ -17,6 +17,8 @@ constexpr size_t kMaxLine = 65536;
 
 }  // namespace
 
+std::string WorkerLogName(const std::string& worker) { return "worker-" + worker + ".log"; }
+
 std::vector<std::pair<std::string, std::string>> WorkerEnvironment() {
   const char* torch = std::getenv("TILERY_TORCH");
   if (torch == nullptr || *torch == '\0') return {};

@@ -16,6 +16,10 @@ namespace tilery {
 
 inline constexpr int kControlFd = 3;
 
+// Exit code of a worker that can't do this job, however often it is started: the model can't be
+// loaded or contradicts its contract, say. Its last line on standard error tells why.
+inline constexpr int kRefusedExit = 78;
+
 struct WorkerStart {
   Endpoint endpoint;
   std::string token;
@@ -25,6 +29,9 @@ struct WorkerStart {
   int64_t epoch = 0;
   std::string log;  // of the supervisor: where the worker's standard error goes; "" = nowhere else
 };
+
+// Name of its log below the run's folder of logs.
+std::string WorkerLogName(const std::string& worker);
 
 // What every tilery-worker process gets in its environment beside and over our own: with the folder
 // TILERY_TORCH (or its lib/) at the front of LD_LIBRARY_PATH, so that it finds LibTorch there.

@@ -62,12 +62,25 @@ void AddColourLosses(const Metadata& metadata, std::vector<std::string>* losses)
   if (metadata.chromaticities) losses->push_back("chromaticities");
 }
 
+void AddCommonLosses(const Metadata& metadata, bool keeps_extended_xmp,
+                     std::vector<std::string>* losses) {
+  if (!metadata.extended_xmp.empty() && !keeps_extended_xmp) {
+    size_t bytes = 0;
+    for (const std::string& segment : metadata.extended_xmp) bytes += segment.size();
+    losses->push_back("extended XMP (" + std::to_string(bytes) + " bytes; JPEG alone holds it)");
+  }
+  losses->insert(losses->end(), metadata.left_out.begin(), metadata.left_out.end());
+}
+
 std::vector<std::string> SamplesOnlyLosses(const Header& from, const Metadata& metadata) {
   std::vector<std::string> losses;
   if (from.alpha != AlphaKind::kNone) losses.push_back("which channel is alpha");
   if (!metadata.icc.empty()) losses.push_back("ICC profile");
   AddColourLosses(metadata, &losses);
   if (!metadata.exif.empty()) losses.push_back("EXIF");
+  if (!metadata.xmp.empty()) losses.push_back("XMP");
+  if (!metadata.iptc.empty()) losses.push_back("IPTC");
+  AddCommonLosses(metadata, false, &losses);
   if (metadata.orientation != 1) losses.push_back("orientation");
   if (metadata.resolution) losses.push_back("resolution");
   if (!metadata.description.empty()) losses.push_back("description");

@@ -59,6 +59,9 @@ void RequireRatio(const std::filesystem::path& path, int64_t file_bytes, int64_t
 
 // What no picture format but the named ones holds; shared by the losses functions.
 void AddColourLosses(const Metadata& metadata, std::vector<std::string>* losses);
+// Extended XMP, for formats but JPEG, and what no format gets.
+void AddCommonLosses(const Metadata& metadata, bool keeps_extended_xmp,
+                     std::vector<std::string>* losses);
 // Of containers that hold samples only (.npy, raw).
 std::vector<std::string> SamplesOnlyLosses(const Header& from, const Metadata& metadata);
 // "" if the profile fits pictures with so many colour channels (or does not say), else e.g. "GRAY".

@@ -160,6 +160,31 @@ ExifDirectory ReadExifDirectory(const ExifSource& source, uint64_t offset, bool 
   return fields;
 }
 
+std::optional<ExifExtent> FindExifField(const ExifSource& source, uint64_t directory, uint16_t tag,
+                                        bool big_endian, bool big_tiff) {
+  const Widths widths = WidthsOf(big_tiff);
+  const auto number = [&](const char* from) {
+    return big_tiff ? Load<uint64_t>(from, big_endian) : Load<uint32_t>(from, big_endian);
+  };
+  char head[8];
+  if (directory == 0 || !source(directory, head, widths.count)) return {};
+  const uint64_t count =
+      big_tiff ? Load<uint64_t>(head, big_endian) : Load<uint16_t>(head, big_endian);
+  for (uint64_t i = 0; i < std::min(count, kMostFields); ++i) {
+    const uint64_t at = directory + widths.count + i * widths.entry;
+    char entry[20];
+    if (!source(at, entry, widths.entry)) break;
+    if (Load<uint16_t>(entry, big_endian) != tag) continue;
+    const size_t size = SizeOf(Load<uint16_t>(entry + 2, big_endian)).bytes;
+    const uint64_t values = number(entry + 4);
+    if (size == 0 || values == 0 || values > UINT64_MAX / size) return {};
+    const uint64_t inside = at + 4 + widths.value;
+    const bool fits = values * size <= widths.value;
+    return ExifExtent{fits ? inside : number(entry + 4 + widths.value), values * size};
+  }
+  return {};
+}
+
 void ReadExifBelow(const ExifSource& source, uint64_t exif, uint64_t gps, bool big_endian,
                    bool big_tiff, ExifTree* tree) {
   tree->exif = ReadExifDirectory(source, exif, big_endian, big_tiff);

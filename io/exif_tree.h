@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,12 @@ using ExifSource = std::function<bool(uint64_t offset, void* into, size_t bytes)
 // The directory at `offset`; in a BigTIFF its entries are wider.
 ExifDirectory ReadExifDirectory(const ExifSource& source, uint64_t offset, bool big_endian,
                                 bool big_tiff);
+// Where the values of one field lie, whatever their type; nothing if there is none with this tag.
+struct ExifExtent {
+  uint64_t offset = 0, bytes = 0;
+};
+std::optional<ExifExtent> FindExifField(const ExifSource& source, uint64_t directory, uint16_t tag,
+                                        bool big_endian, bool big_tiff);
 // The directories of `tree` that the pointers given lead to; 0: none.
 void ReadExifBelow(const ExifSource& source, uint64_t exif, uint64_t gps, bool big_endian,
                    bool big_tiff, ExifTree* tree);

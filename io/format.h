@@ -44,10 +44,15 @@ struct Metadata {
   std::optional<int> srgb_intent;  // PNG sRGB
   std::optional<std::array<double, 8>> chromaticities;  // PNG cHRM: white, red, green, blue (x, y)
   std::optional<std::array<double, 2>> resolution;      // x, y pixels per unit
-  int resolution_unit = 0;     // 0 none (aspect only), 1 metre, 2 inch, 3 centimetre
-  std::string description;     // TIFF ImageDescription, PNG Description, JPEG comment
+  int resolution_unit = 0;  // 0 none (aspect only), 1 metre, 2 inch, 3 centimetre
+  std::string description;  // TIFF ImageDescription, PNG Description, JPEG comment
+  std::string xmp;          // XMP packet, whatever its bytes; what it says is not adjusted
+  std::vector<std::string> extended_xmp;  // of a JPEG, segment by segment, without the marker
+  std::string iptc;                       // IPTC-IIM data sets, whatever their bytes
   std::string nifti;           // the raw NIfTI header (348 or 540 bytes, host order) + extensions
   bool fortran_order = false;  // .npy: Fortran-ordered on disk
+  // What the file holds and no output gets, in words: a loss whatever the format of the output.
+  std::vector<std::string> left_out;
 };
 
 // Reads one container. Read() may be called from several threads for Access::kRandom, from one at a
@@ -107,7 +112,8 @@ std::vector<std::string> KnownExtensions();
 // Why `format` can't hold this (dtype, channels, alpha, dims, sizes), with what it can hold; "" if
 // it can.
 std::string WhyNot(const std::string& format, const Header& header);
-// What of `metadata` the format would lose, in words ("ICC profile"); empty if nothing.
+// What of `metadata` the format would lose, in words ("ICC profile"); empty if nothing. A format
+// loses nothing of its own but what `left_out` names.
 std::vector<std::string> Losses(const std::string& format, const Header& from,
                                 const Metadata& metadata);
 // Metadata of an output whose axes are `scale` times the input's: NIfTI affine (outer corner kept),

@@ -14,6 +14,9 @@ set(TILERY_IO_FORMATS
   nifti_reader.cc
   nifti_writer.cc
   npy.cc
+  packets.cc
+  png_chunks.cc
+  png_metadata.cc
   png_reader.cc
   png_writer.cc
   raw.cc

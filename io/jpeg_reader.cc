@@ -11,12 +11,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "io/buffered_input.h"
 #include "io/c_trap.h"
 #include "io/container.h"
 #include "io/exif.h"
 #include "io/jpeg.h"
+#include "io/packets.h"
 #include "io/row_cursor.h"
 
 namespace tilery {
@@ -169,7 +171,7 @@ class JpegReader final : public Reader {
   void ReadHeader() {
     Call("in its header", [this] {
       jpeg_.src = &source_.base;
-      for (const int marker : {JPEG_APP0 + 1, JPEG_APP0 + 2, JPEG_COM}) {
+      for (const int marker : {JPEG_APP0 + 1, JPEG_APP0 + 2, JPEG_APP0 + 13, JPEG_COM}) {
         jpeg_save_markers(&jpeg_, marker, 0xFFFF);
       }
       jpeg_read_header(&jpeg_, TRUE);
@@ -193,13 +195,36 @@ class JpegReader final : public Reader {
   }
 
   void TakeMetadata() {
+    std::string resources, xmp;  // image resources go on from segment to segment
+    std::vector<std::string> extended;
+    size_t extended_bytes = 0;
     for (auto* marker = jpeg_.marker_list; marker != nullptr; marker = marker->next) {
-      const std::string content(reinterpret_cast<const char*>(marker->data), marker->data_length);
-      const bool exif = marker->marker == JPEG_APP0 + 1 && content.size() > kExifTagBytes &&
-                        content.compare(0, kExifTagBytes, kExifTag, kExifTagBytes) == 0;
-      if (exif && metadata_.exif.empty()) metadata_.exif = content.substr(kExifTagBytes);
-      if (marker->marker == JPEG_COM && metadata_.description.empty())
+      const std::string_view content(reinterpret_cast<const char*>(marker->data),
+                                     marker->data_length);
+      const auto is = [&](int number, const char* tag, size_t bytes) {
+        return marker->marker == number && content.size() > bytes &&
+               content.substr(0, bytes) == std::string_view(tag, bytes);
+      };
+      constexpr int kApp1 = JPEG_APP0 + 1, kApp13 = JPEG_APP0 + 13;
+      if (is(kApp1, kExifTag, kExifTagBytes)) {
+        if (metadata_.exif.empty()) metadata_.exif = content.substr(kExifTagBytes);
+      } else if (is(kApp1, kXmpTag, kXmpTagBytes)) {
+        if (xmp.empty()) xmp = content.substr(kXmpTagBytes);
+      } else if (is(kApp1, kExtendedXmpTag, kExtendedXmpTagBytes)) {
+        extended_bytes += content.size();
+        if (extended_bytes <= kMostPacket) extended.emplace_back(content);
+      } else if (is(kApp13, kResourcesTag, kResourcesTagBytes)) {
+        resources += content.substr(kResourcesTagBytes);
+      } else if (marker->marker == JPEG_COM && metadata_.description.empty()) {
         metadata_.description = content;
+      }
+    }
+    TakeXmp(std::move(xmp), &metadata_);
+    TakeIptc(IptcOfResources(resources), &metadata_);
+    if (extended_bytes > kMostPacket) {  // part of it would be no use
+      metadata_.left_out.push_back(TooLarge("extended XMP", kMostPacket));
+    } else {
+      metadata_.extended_xmp = std::move(extended);
     }
     metadata_.orientation = ExifOrientation(metadata_.exif);
     TakeProfile();

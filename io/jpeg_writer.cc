@@ -13,6 +13,7 @@
 #include "io/container.h"
 #include "io/exif.h"
 #include "io/jpeg.h"
+#include "io/packets.h"
 #include "io/row_cursor.h"
 
 namespace tilery {
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int kQuality = 95;
 constexpr size_t kMostExif = kSegmentBytes - kExifTagBytes;
+constexpr size_t kMostXmp = kSegmentBytes - kXmpTagBytes;
 
 struct Errors {
   jpeg_error_mgr base;  // first, so that libjpeg's pointer is ours
@@ -143,6 +145,11 @@ class JpegWriter final : public Writer {
     if (!exif.empty() && exif.size() <= kMostExif) {
       WriteMarker(JPEG_APP0 + 1, std::string(kExifTag, kExifTagBytes) + exif);
     }
+    if (!metadata.xmp.empty() && metadata.xmp.size() <= kMostXmp) {
+      WriteMarker(JPEG_APP0 + 1, std::string(kXmpTag, kXmpTagBytes) + metadata.xmp);
+    }
+    for (const std::string& segment : metadata.extended_xmp) WriteMarker(JPEG_APP0 + 1, segment);
+    if (!metadata.iptc.empty()) WriteResources(ResourcesOfIptc(metadata.iptc));
     if (!metadata.icc.empty() && ForeignProfile(metadata.icc, header_.channels).empty()) {
       const auto* data = reinterpret_cast<const JOCTET*>(metadata.icc.data());
       const auto size = static_cast<unsigned int>(metadata.icc.size());
@@ -163,6 +170,15 @@ class JpegWriter final : public Writer {
     jpeg_.density_unit = metadata.resolution_unit == 0 ? 0 : metadata.resolution_unit == 3 ? 2 : 1;
     jpeg_.X_density = density(0);
     jpeg_.Y_density = density(1);
+  }
+
+  // What exceeds one segment goes on in the next.
+  void WriteResources(const std::string& resources) {
+    constexpr size_t kPart = kSegmentBytes - kResourcesTagBytes;
+    for (size_t at = 0; at < resources.size(); at += kPart) {
+      WriteMarker(JPEG_APP0 + 13,
+                  std::string(kResourcesTag, kResourcesTagBytes) + resources.substr(at, kPart));
+    }
   }
 
   void WriteMarker(int marker, const std::string& content) {
@@ -211,14 +227,15 @@ std::vector<std::string> JpegLosses(const Header& from, const Metadata& metadata
   const std::string foreign = ForeignProfile(metadata.icc, Colours(from));
   if (!foreign.empty()) losses.push_back("ICC profile (made for " + foreign + " pictures)");
   AddColourLosses(metadata, &losses);
-  const std::string most = "; a JPEG holds " + std::to_string(kMostExif) + ")";
-  if (metadata.exif.size() > kMostExif) {
-    losses.push_back("EXIF (" + std::to_string(metadata.exif.size()) + " bytes" + most);
-  }
-  if (metadata.description.size() > kSegmentBytes) {
-    losses.push_back("description (" + std::to_string(metadata.description.size()) + " bytes" +
-                     most);
-  }
+  const auto add_too_large = [&losses](const char* what, const std::string& bytes, size_t most) {
+    if (bytes.size() <= most) return;
+    losses.push_back(std::string(what) + " (" + std::to_string(bytes.size()) +
+                     " bytes; a JPEG holds " + std::to_string(most) + ")");
+  };
+  add_too_large("EXIF", metadata.exif, kMostExif);
+  add_too_large("XMP", metadata.xmp, kMostXmp);
+  add_too_large("description", metadata.description, kSegmentBytes);
+  AddCommonLosses(metadata, true, &losses);
   if (!metadata.nifti.empty()) losses.push_back("NIfTI header (affine, units)");
   return losses;
 }

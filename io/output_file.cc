@@ -52,7 +52,10 @@ void CreateFolders(const std::filesystem::path& folder) {
   }
   for (auto next = missing.rbegin(); next != missing.rend(); ++next) {
     if (mkdir(next->c_str(), 0777) == 0) {
-      SyncFolder(FolderOf(*next));
+      if (const int failed = SyncFolder(FolderOf(*next))) {
+        rmdir(next->c_str());  // so that another attempt syncs it again
+        throw OutputError("sync the folder of " + Printable(next->string()), failed);
+      }
     } else if (errno != EEXIST) {
       throw OutputError("create the folder " + Printable(next->string()), errno);
     }

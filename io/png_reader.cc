@@ -1,26 +1,16 @@
 // Reading of PNG through libpng: rows in order; interlaced pictures are decoded whole.
-//
-// Colour and EXIF chunks are taken as they lie in the file: libpng's own reading of them drops or
-// changes what it finds inconsistent, and an output must carry what its input said.
 #include <png.h>
-#include <zlib.h>
-
-#include <algorithm>
-#include <cstring>
 
 #include "io/buffered_input.h"
-#include "io/byte_order.h"
 #include "io/c_trap.h"
 #include "io/container.h"
-#include "io/exif.h"
 #include "io/png.h"
 #include "io/row_cursor.h"
 
 namespace tilery {
 namespace {
 
-constexpr size_t kChunkLimit = size_t{256} << 20;   // of one ancillary chunk, as stored
-constexpr size_t kProfileLimit = size_t{64} << 20;  // of a colour profile, inflated
+constexpr size_t kChunkLimit = size_t{256} << 20;  // of one ancillary chunk, as stored
 
 struct Source {
   BufferedInput input;
@@ -45,25 +35,6 @@ static void PngErrorHook(png_structp png, png_const_charp text) {
 static void PngWarningHook(png_structp, png_const_charp) {}
 }
 
-std::string Inflate(const unsigned char* data, size_t size) {
-  z_stream stream{};
-  if (inflateInit(&stream) != Z_OK) throw Error(Fault::kTransient, "zlib has no memory");
-  stream.next_in = const_cast<unsigned char*>(data);
-  stream.avail_in = static_cast<uInt>(size);
-  std::string out;
-  int rc = Z_OK;
-  while (rc == Z_OK && out.size() < kProfileLimit) {
-    const size_t had = out.size();
-    out.resize(had + std::max<size_t>(4096, had));
-    stream.next_out = reinterpret_cast<Bytef*>(out.data() + had);
-    stream.avail_out = static_cast<uInt>(out.size() - had);
-    rc = inflate(&stream, Z_NO_FLUSH);
-    out.resize(out.size() - stream.avail_out);
-  }
-  inflateEnd(&stream);
-  return rc == Z_STREAM_END ? out : "";
-}
-
 class PngReader final : public Reader {
  public:
   explicit PngReader(InputFile file) : file_(std::move(file)), source_{BufferedInput(file_), {}} {
@@ -73,7 +44,7 @@ class PngReader final : public Reader {
     try {
       if (info_ == nullptr) throw Error(Fault::kTransient, "libpng has no memory");
       ReadHeader();
-      TakeMetadata();
+      metadata_ = ReadPngMetadata(file_);
     } catch (...) {
       png_destroy_read_struct(&png_, &info_, nullptr);
       throw;
@@ -139,12 +110,13 @@ class PngReader final : public Reader {
 
   void ReadHeader() {
     Call("in its header", [this] {
-      static const png_byte kAsTheyLie[] = "iCCP\0gAMA\0cHRM\0sRGB\0eXIf";
+      // Metadata are read apart.
+      static const png_byte kLeftOut[] = "iCCP\0gAMA\0cHRM\0sRGB\0eXIf\0tEXt\0zTXt\0iTXt";
       png_set_read_fn(png_, &source_, PngReadHook);
       png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);
       png_set_chunk_malloc_max(png_, kChunkLimit);
       png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_ALWAYS, kAsTheyLie, 5);
+      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kLeftOut, 8);
       png_read_info(png_, info_);
     });
     const int type = png_get_color_type(png_, info_);
@@ -169,61 +141,6 @@ class PngReader final : public Reader {
     }
     const int64_t stored_row = static_cast<int64_t>(png_get_rowbytes(png_, info_));
     RequireRatio(file_.path(), file_.size(), stored_row * header_.shape[1]);
-  }
-
-  void TakeMetadata() {
-    png_unknown_chunkp chunks = nullptr;
-    const int count = png_get_unknown_chunks(png_, info_, &chunks);
-    for (int i = 0; i < count; ++i) {
-      TakeChunk(reinterpret_cast<const char*>(chunks[i].name), chunks[i].data, chunks[i].size);
-    }
-    metadata_.orientation = ExifOrientation(metadata_.exif);
-    png_uint_32 x = 0, y = 0;
-    int unit = 0;
-    if (png_get_pHYs(png_, info_, &x, &y, &unit) != 0 && x > 0 && y > 0 &&
-        (unit == PNG_RESOLUTION_METER || x != y)) {
-      metadata_.resolution = {static_cast<double>(x), static_cast<double>(y)};
-      metadata_.resolution_unit = unit == PNG_RESOLUTION_METER ? 1 : 0;
-    }
-    png_textp texts = nullptr;
-    const int text_count = png_get_text(png_, info_, &texts, nullptr);
-    for (int i = 0; i < text_count; ++i) {
-      if (std::strcmp(texts[i].key, kPngDescription) != 0) continue;
-      const bool utf8 = texts[i].compression >= PNG_ITXT_COMPRESSION_NONE;
-      const std::string text(texts[i].text, utf8 ? texts[i].itxt_length : texts[i].text_length);
-      metadata_.description = utf8 ? text : Latin1ToUtf8(text);
-    }
-  }
-
-  void TakeChunk(const std::string& name, const png_byte* data, size_t size) {
-    const auto number = [data](int i) { return LoadBig<uint32_t>(data + 4 * i) / 100000.0; };
-    if (name == "gAMA" && size == 4) metadata_.gamma = number(0);
-    if (name == "sRGB" && size == 1) metadata_.srgb_intent = data[0];
-    if (name == "eXIf") metadata_.exif.assign(reinterpret_cast<const char*>(data), size);
-    if (name == "cHRM" && size == 32) {
-      metadata_.chromaticities.emplace();
-      for (int i = 0; i < 8; ++i) (*metadata_.chromaticities)[static_cast<size_t>(i)] = number(i);
-    }
-    if (name == "iCCP") {
-      const auto* name_end = static_cast<const png_byte*>(std::memchr(data, 0, size));
-      const size_t used = name_end == nullptr ? size : static_cast<size_t>(name_end - data) + 2;
-      if (used < size) metadata_.icc = Inflate(data + used, size - used);
-      if (metadata_.icc.empty()) ThrowInput(file_.path(), "damaged PNG: unreadable colour profile");
-    }
-  }
-
-  static std::string Latin1ToUtf8(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte < 0x80) {
-        out += c;
-      } else {
-        out += static_cast<char>(0xC0 | byte >> 6);
-        out += static_cast<char>(0x80 | (byte & 0x3F));
-      }
-    }
-    return out;
   }
 
   // Sets the decoder up, which headers alone do not need.

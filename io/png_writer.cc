@@ -11,6 +11,7 @@
 #include "io/c_trap.h"
 #include "io/container.h"
 #include "io/exif.h"
+#include "io/packets.h"
 #include "io/png.h"
 #include "io/row_cursor.h"
 
@@ -167,6 +168,15 @@ class PngWriter final : public Writer {
         WriteChunk("iTXt", key + std::string(4, '\0') + text);  // plain, no language
       }
     }
+    if (!metadata.xmp.empty()) {
+      const std::string key(kPngXmp, sizeof kPngXmp);
+      WriteChunk("iTXt", key + std::string(4, '\0') + metadata.xmp);
+    }
+    if (!metadata.iptc.empty()) {
+      const std::string key(kPngIptc, sizeof kPngIptc);
+      const std::string text = RawProfileText("iptc", ResourcesOfIptc(metadata.iptc));
+      WriteChunk("zTXt", key + '\0' + Deflated(text));
+    }
   }
 
   void WriteChunk(const char* name, const std::string& content) {
@@ -217,6 +227,7 @@ std::vector<std::string> PngLosses(const Header& from, const Metadata& metadata)
   std::vector<std::string> losses;
   const std::string foreign = ForeignProfile(metadata.icc, Colours(from));
   if (!foreign.empty()) losses.push_back("ICC profile (made for " + foreign + " pictures)");
+  AddCommonLosses(metadata, false, &losses);
   if (!metadata.nifti.empty()) losses.push_back("NIfTI header");
   return losses;
 }

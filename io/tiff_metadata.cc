@@ -6,6 +6,7 @@
 
 #include "io/container.h"
 #include "io/exif_tree.h"
+#include "io/packets.h"
 #include "io/tiff.h"
 
 namespace tilery {
@@ -28,19 +29,46 @@ uint64_t PointerOf(TIFF* tiff, uint32_t tag) {
   return TIFFGetField(tiff, tag, &offset) == 1 ? offset : 0;
 }
 
-std::string ReadExif(TIFF* tiff, const InputFile& file, int orientation) {
-  const ExifSource source = [&file](uint64_t offset, void* into, size_t bytes) {
-    if (offset > static_cast<uint64_t>(file.size())) return false;
-    const std::span<std::byte> span(static_cast<std::byte*>(into), bytes);
-    return file.ReadSome(static_cast<int64_t>(offset), span) == bytes;
-  };
-  char head[4];
-  if (!source(0, head, sizeof head)) return "";
-  const bool big_endian = head[0] == 'M';
-  const bool big_tiff = head[big_endian ? 3 : 2] == '+';
+// The file beside libtiff, which keeps parts of it to itself.
+struct FileBytes {
+  explicit FileBytes(const InputFile& file) {
+    source = [&file](uint64_t offset, void* into, size_t bytes) {
+      if (offset > static_cast<uint64_t>(file.size())) return false;
+      const std::span<std::byte> span(static_cast<std::byte*>(into), bytes);
+      return file.ReadSome(static_cast<int64_t>(offset), span) == bytes;
+    };
+    char head[4] = {};
+    source(0, head, sizeof head);
+    big_endian = head[0] == 'M';
+    big_tiff = head[big_endian ? 3 : 2] == '+';
+  }
+
+  ExifSource source;
+  bool big_endian = false, big_tiff = false;
+};
+
+// The bytes of a field of the current page as they lie in the file: libtiff passes over packets of
+// a type that it does not expect, and turns words round. Cut ones are passed over, too large ones
+// named in `left_out`.
+std::string ReadPacket(TIFF* tiff, const FileBytes& file, uint16_t tag, const char* what,
+                       Metadata* metadata) {
+  const auto extent =
+      FindExifField(file.source, TIFFCurrentDirOffset(tiff), tag, file.big_endian, file.big_tiff);
+  if (!extent) return "";
+  if (extent->bytes > kMostPacket) {
+    metadata->left_out.push_back(TooLarge(what, kMostPacket));
+    return "";
+  }
+  std::string packet(extent->bytes, '\0');
+  if (file.source(extent->offset, packet.data(), packet.size())) return packet;
+  metadata->left_out.push_back(std::string(what) + " (it lies beyond the end of the file)");
+  return "";
+}
+
+std::string ReadExif(TIFF* tiff, const FileBytes& file, int orientation) {
   ExifTree tree;
-  ReadExifBelow(source, PointerOf(tiff, TIFFTAG_EXIFIFD), PointerOf(tiff, TIFFTAG_GPSIFD),
-                big_endian, big_tiff, &tree);
+  ReadExifBelow(file.source, PointerOf(tiff, TIFFTAG_EXIFIFD), PointerOf(tiff, TIFFTAG_GPSIFD),
+                file.big_endian, file.big_tiff, &tree);
   bool worth_it = !tree.empty();
   for (const TextTag& known : kTexts) {
     const char* text = nullptr;
@@ -88,7 +116,16 @@ Metadata ReadTiffMetadata(TiffHandle& handle, const InputFile& file) {
     const bool shape_only = said.starts_with("{\"shape\": [") && said.find(']') == said.size() - 2;
     if (!shape_only) metadata.description = said;
   }
-  metadata.exif = ReadExif(tiff, file, metadata.orientation);
+  const FileBytes beside(file);
+  metadata.exif = ReadExif(tiff, beside, metadata.orientation);
+  metadata.xmp = ReadPacket(tiff, beside, TIFFTAG_XMLPACKET, "XMP", &metadata);
+  const std::string sets = ReadPacket(tiff, beside, TIFFTAG_RICHTIFFIPTC, "IPTC", &metadata);
+  metadata.iptc = WithoutPadding(sets);
+  if (metadata.iptc.empty()) {
+    const std::string resources =
+        ReadPacket(tiff, beside, TIFFTAG_PHOTOSHOP, "Photoshop resources", &metadata);
+    metadata.iptc = IptcOfResources(resources);
+  }
   return metadata;
 }
 

@@ -90,7 +90,8 @@ class TiffWriter final : public Writer {
     const int64_t samples = row_bytes_ * header_.shape[1];
     const int64_t strips = (header_.shape[1] + strip_rows_ - 1) / strip_rows_;
     const auto words = static_cast<int64_t>(metadata.icc.size() + metadata.exif.size() +
-                                            metadata.description.size());
+                                            metadata.description.size() + metadata.xmp.size() +
+                                            metadata.iptc.size());
     // Deflate may add five bytes per 16 KiB and some per strip.
     const int64_t most = samples + samples / 1024 + strips * 64 + 2 * words + kMargin;
     return most > options.classic_limit;
@@ -145,6 +146,21 @@ class TiffWriter final : public Writer {
       Set(TIFFTAG_ICCPROFILE, static_cast<uint32_t>(metadata.icc.size()),
           static_cast<const void*>(metadata.icc.data()));
     }
+    if (!metadata.xmp.empty()) {
+      Set(TIFFTAG_XMLPACKET, static_cast<uint32_t>(metadata.xmp.size()),
+          static_cast<const void*>(metadata.xmp.data()));
+    }
+    if (!metadata.iptc.empty()) SetIptc(metadata.iptc);
+  }
+
+  // Some versions of libtiff know the field as 32-bit words only, with zeros at the end.
+  void SetIptc(std::string iptc) {
+    const TIFFField* field = TIFFFieldWithTag(handle_->get(), TIFFTAG_RICHTIFFIPTC);
+    size_t unit = 1;
+    if (field != nullptr && TIFFFieldDataType(field) == TIFF_LONG) unit = sizeof(uint32_t);
+    iptc.resize((iptc.size() + unit - 1) / unit * unit, '\0');
+    Set(TIFFTAG_RICHTIFFIPTC, static_cast<uint32_t>(iptc.size() / unit),
+        static_cast<const void*>(iptc.data()));
   }
 
   // Encodes what is pending, but for a strip that is not full yet, and leaves that at the front.
@@ -266,6 +282,7 @@ std::vector<std::string> TiffLosses(const Header& from, const Metadata& metadata
   const std::string foreign = ForeignProfile(metadata.icc, Colours(from));
   if (!foreign.empty()) losses.push_back("ICC profile (made for " + foreign + " pictures)");
   AddColourLosses(metadata, &losses);
+  AddCommonLosses(metadata, false, &losses);
   if (!metadata.nifti.empty()) losses.push_back("NIfTI header (affine, units)");
   return losses;
 }

@@ -1,10 +1,12 @@
 #include "scheduler/console.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "io/error.h"
@@ -55,9 +57,13 @@ Console::~Console() { Finish(); }
 
 void Console::OpenLog(const std::filesystem::path& work) {
   std::lock_guard lock(mutex_);
+  // The library below says why it can't in words only.
+  const std::filesystem::path file = work / "log.jsonl";
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) throw Error(Fault::kOutput, Errno("open " + Printable(file.string()), errno));
+  close(fd);
   try {
-    auto sink = std::make_shared<spdlog::sinks::rotating_file_sink_mt>(
-        (work / "log.jsonl").string(), 16 << 20, 1);
+    auto sink = std::make_shared<spdlog::sinks::rotating_file_sink_mt>(file.string(), 16 << 20, 1);
     sink->set_pattern(R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", %v})");
     log_ = std::make_unique<LogFile>();
     log_->logger = std::make_shared<spdlog::logger>("tilery", sink);

@@ -28,7 +28,14 @@ constexpr double kMarginShare = 0.2;  // of a lease: a worker renames nothing in
 int64_t ScratchLimit(const RunOptions& options, const Resume& resume) {
   if (options.scratch_limit >= 0) return options.scratch_limit;
   std::error_code error;
-  const auto space = std::filesystem::space(options.scratch.empty() ? "." : options.scratch, error);
+  // The first run makes the folder only with its first brick: on the disk of its parent.
+  std::filesystem::path folder =
+      std::filesystem::absolute(options.scratch.empty() ? "." : options.scratch, error);
+  auto space = std::filesystem::space(folder, error);
+  while (error == std::errc::no_such_file_or_directory && folder.has_relative_path()) {
+    folder = folder.parent_path();
+    space = std::filesystem::space(folder, error);
+  }
   if (error) return INT64_MAX;
   int64_t there = static_cast<int64_t>(static_cast<double>(space.available) * 0.95);
   for (const auto& [unit, brick] : resume.bricks) there += brick.size;

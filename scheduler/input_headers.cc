@@ -21,7 +21,7 @@ InputHeader ReadOne(
       const std::optional<FileStamp> stamp = StampOf(path);
       const Header* header = stamp ? known(path, *stamp) : nullptr;
       // What would be lost depends on metadata, which only the file has; a format loses nothing of
-      // its own.
+      // its own but what makes an item that is not remembered.
       if (header != nullptr && header->format == format) {
         input.stamp = *stamp;
         input.header = *header;
@@ -32,8 +32,9 @@ InputHeader ReadOne(
     const std::unique_ptr<Reader> reader = OpenReader(path, raw);
     input.stamp = reader->stamp();
     input.header = reader->header();
-    if (!format.empty() && format != input.header.format) {
-      input.losses = Losses(format, input.header, reader->metadata());
+    const Metadata& metadata = reader->metadata();
+    if (!format.empty() && (format != input.header.format || !metadata.left_out.empty())) {
+      input.losses = Losses(format, input.header, metadata);
     }
   } catch (const std::exception& error) {
     input.error = error.what();

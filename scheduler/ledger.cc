@@ -344,7 +344,10 @@ std::optional<KnownInput> Ledger::FindInput(const std::string& path) const {
       return FileStamp{find.Number(first), find.Number(first + 1), find.Number(first + 2),
                        static_cast<uint64_t>(find.Number(first + 3))};
     };
-    found = KnownInput{stamp(0), stamp(4), {}, find.Bytes(9)};
+    found.emplace();
+    found->stamp = stamp(0);
+    found->identity = stamp(4);
+    found->content_hash = find.Bytes(9);
     const Json header = Json::from_msgpack(find.Bytes(8), true, false);
     find.Reset();
     found->header = HeaderFromJson(header);

@@ -51,6 +51,7 @@ class WorkLock {
 
  private:
   bool Take();
+  void RemoveMade();
 
   std::filesystem::path work_;
   std::vector<std::filesystem::path> made_;  // the innermost first

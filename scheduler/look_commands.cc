@@ -55,6 +55,8 @@ Json DataJson(const fs::path& file) {
   Json kept = Json::array();
   if (!m.icc.empty()) kept.push_back(fmt::format("ICC profile, {} bytes", m.icc.size()));
   if (!m.exif.empty()) kept.push_back(fmt::format("EXIF, {} bytes", m.exif.size()));
+  if (!m.xmp.empty()) kept.push_back(fmt::format("XMP, {} bytes", m.xmp.size()));
+  if (!m.iptc.empty()) kept.push_back(fmt::format("IPTC, {} bytes", m.iptc.size()));
   if (m.orientation != 1) kept.push_back(fmt::format("orientation {}", m.orientation));
   if (m.gamma) kept.push_back(fmt::format("gamma {}", *m.gamma));
   if (m.resolution) kept.push_back("resolution");

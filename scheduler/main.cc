@@ -5,12 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
+#include <string_view>
 
 #include "cluster/launcher.h"
 #include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/job_keys.h"
 #include "scheduler/probe_client.h"
+#include "scheduler/signals.h"
 
 namespace tilery {
 namespace {
@@ -124,12 +126,20 @@ int Main(int argc, char** argv) {
 }  // namespace tilery
 
 int main(int argc, char** argv) {
+  // First of all: from the moment it is started, a run may be asked to end.
+  if (argc > 1 && std::string_view(argv[1]) == "run") tilery::InstallDrainSignals();
   try {
     return tilery::Main(argc, argv);
   } catch (const tilery::Error& e) {
     std::cerr << "tilery: " << e.what() << std::endl;
-    const bool usage = e.fault() == tilery::Fault::kUsage || e.fault() == tilery::Fault::kInput;
-    return usage ? tilery::kExitUsage : tilery::kExitInternal;
+    switch (e.fault()) {
+      case tilery::Fault::kUsage:
+      case tilery::Fault::kInput:
+      case tilery::Fault::kOutput:  // a place that can't be written: another must be named
+        return tilery::kExitUsage;
+      default:
+        return tilery::kExitInternal;
+    }
   } catch (const std::exception& e) {
     std::cerr << "tilery: internal error: " << tilery::Printable(e.what()) << std::endl;
     return tilery::kExitInternal;

@@ -12,6 +12,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+std::filesystem::path RecordFile(const std::filesystem::path& work) {
+  return work / "numerics.json";
+}
+
 Json ToRecordJson(const NumericsRecord& record) {
   return {{"numerics_number", kNumericsNumber},
           {"model_hash", record.model_hash},
@@ -81,7 +85,7 @@ int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory) {
   return batch;
 }
 
-NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
+NumericsRecord DecideNumerics(const Job& job, const Resolved& resolved,
                               const std::string& model_hash, const std::string& device_kind,
                               const std::string& torch, const std::filesystem::path& work) {
   NumericsRecord fresh;
@@ -93,7 +97,7 @@ NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
   fresh.numerics.batch =
       job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
 
-  const std::filesystem::path kept = work / "numerics.json";
+  const std::filesystem::path kept = RecordFile(work);
   if (!job.execution.numerics_file.empty()) {
     const auto given = ReadRecord(job.execution.numerics_file, Fault::kUsage);
     if (!given)
@@ -131,8 +135,13 @@ NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
                       Printable(kept.string()), differs));
     if (same_model && !differs.empty()) fresh.deviations.push_back(differs);
   }
-  if (!old || *old != wanted) WriteFileAtomically(kept, wanted.dump(1) + "\n", Durability::kFsync);
+  fresh.known = old && *old == wanted;
   return fresh;
+}
+
+void KeepNumerics(const NumericsRecord& record, const std::filesystem::path& work) {
+  if (record.known) return;
+  WriteFileAtomically(RecordFile(work), ToRecordJson(record).dump(1) + "\n", Durability::kFsync);
 }
 
 }  // namespace tilery

@@ -18,6 +18,7 @@ struct NumericsRecord {
   std::string Key() const;              // 32 hex digits, over all of it
   std::vector<std::string> deviations;  // of machine or program from an earlier record of this work
                                         // folder; another batch is the job's own doing and is none
+  bool known = false;                   // the work folder holds this very record
 };
 
 // On CPUs nothing is measured: the batch is the largest power of two, at most 8, whose working set,
@@ -26,9 +27,12 @@ struct NumericsRecord {
 int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory);
 
 // The record of this run. One in `work` or in the file of --numerics is reused where model and
-// device kind agree; with `reproducible: strict` any other is Error(kUsage) naming both.
-NumericsRecord FreezeNumerics(const Job& job, const Resolved& resolved,
+// device kind agree; with `reproducible: strict` any other is Error(kUsage) naming both. Writes
+// nothing: the job may still be refused.
+NumericsRecord DecideNumerics(const Job& job, const Resolved& resolved,
                               const std::string& model_hash, const std::string& device_kind,
                               const std::string& torch, const std::filesystem::path& work);
+// Makes it the record of the work folder. Before the first lease. Error(kOutput).
+void KeepNumerics(const NumericsRecord& record, const std::filesystem::path& work);
 
 }  // namespace tilery

@@ -62,14 +62,20 @@ std::string AssumedWarning(const Contract& contract) {
 
 // Refuses tiles that no worker could hold one of.
 void CheckTileMemory(const Job& job, const Contract& contract, const Tiling& tiling) {
-  const int64_t in = Product(tiling.tile);
-  const int64_t out = Product(OutputShape(tiling.tile, tiling));
-  const double bytes = 4.0 * std::max(static_cast<double>(in) * *contract.channels_in,
-                                      static_cast<double>(out) * *contract.channels_out);
+  // What is refused here may be too large for whole numbers.
+  double in = 1, out = 1;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const auto tile = static_cast<double>(tiling.tile[axis]);
+    in *= tile;
+    out *= tile * static_cast<double>(tiling.scale[axis].num) /
+           static_cast<double>(tiling.scale[axis].den);
+  }
+  const double bytes = 4.0 * std::max(in * *contract.channels_in, out * *contract.channels_out);
   if (bytes <= static_cast<double>(job.execution.unit_memory)) return;
+  std::string text = std::to_string(bytes);
+  text.erase(text.find('.'));
   throw Error(Fault::kUsage, "tiling.tile: one tile of " + ShapeToString(tiling.tile, 3) +
-                                 " takes " + std::to_string(static_cast<int64_t>(bytes)) +
-                                 " bytes as f32, but execution.unit_memory is " +
+                                 " takes " + text + " bytes as f32, but execution.unit_memory is " +
                                  std::to_string(job.execution.unit_memory) +
                                  "; make the tile smaller or unit_memory larger");
 }

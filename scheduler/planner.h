@@ -34,8 +34,13 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
 // Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth
 // of every item's tiles gets quarter-size units (items that are one unit anyway stay whole), so
 // that an item's place in the job decides nothing. Fills everything of the items that follows from
-// it: units, tiles, bytes; and the plan's totals.
+// it: units, tiles, bytes; and the plan's totals. Refuses items of more than kMostUnits units, and
+// those whose extents alone would fill the memory, with the number and the limit.
 void SizeUnits(Plan& plan, int64_t unit_memory);
+
+// Of one item. Planning this many takes seconds, and so does looking for what is done of them; with
+// usual tiles they are 10^14 voxels and more.
+inline constexpr int64_t kMostUnits = int64_t{1} << 24;
 
 // Tiles of the grid over an item, without making it.
 int64_t GridTiles(const Index& shape, const Tiling& tiling);

@@ -31,9 +31,10 @@ void Recognise(InputHeader& input, const Ledger& ledger) {
   }
 }
 
-void Remember(const std::vector<InputHeader>& inputs, Ledger& ledger) {
+// Items that are refused for their losses are read again each time.
+void Remember(const std::vector<InputHeader>& inputs, bool allow_losses, Ledger& ledger) {
   for (const InputHeader& input : inputs) {
-    if (!input.error.empty()) continue;
+    if (!input.error.empty() || (!input.losses.empty() && !allow_losses)) continue;
     const auto known = ledger.FindInput(input.path);
     if (known && known->stamp == input.stamp && known->identity == input.identity) continue;
     const bool same = known && known->identity == input.identity;
@@ -111,7 +112,7 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
   known.clear();
   if (ledger) {
     for (InputHeader& input : inputs) Recognise(input, *ledger);
-    Remember(inputs, *ledger);
+    Remember(inputs, job.outputs[0].allow_losses, *ledger);
   }
   const Contract said = MergeContracts(job.model.contract, prepared.model.contract, {});
   const Contract contract = MergeContracts(job.model.contract, prepared.model.contract,

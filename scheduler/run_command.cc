@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "cluster/launcher.h"
 #include "io/error.h"
@@ -109,9 +111,14 @@ class InputMemory {
   InputHasher hasher_;
 };
 
+struct Served {
+  RunResult result;
+  std::string refusal;  // why no worker can run this job at all, "" if that is not what ended it
+};
+
 // Serves the plan with local workers until it is done, drained or hopeless.
-RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
-                const Resume& resume, Ledger& ledger, Console& console) {
+Served Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
+             const Resume& resume, Ledger& ledger, Console& console) {
   const std::vector<WorkerLaunch> launches = LaunchPlan(job);
   RunOptions options;
   options.token = NewToken();
@@ -139,6 +146,7 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
   hand = &launcher;
   InputMemory inputs(prepared.resolved.plan, ledger);
   size_t gone = 0;
+  std::string refusal;
   bool draining = false;
   const std::filesystem::path work = job.execution.work;
   RunResult result = coordinator.Run(
@@ -149,10 +157,13 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
       [&] {
         inputs.Record();
         for (const LocalLauncher::Event& event : launcher.Poll()) {
-          console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
+          if (event.gone_for_good) ++gone;
+          // All workers refuse the same job in the same words, and the end says them once more.
+          if (!event.refused || (event.how != refusal && gone < launches.size()))
+            console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
+          if (event.refused && refusal.empty()) refusal = event.how;
           coordinator.WorkerDied(event.worker, event.how);
-          if (event.gone_for_good && ++gone == launches.size())
-            coordinator.WorkersExhausted(event.how);
+          if (gone == launches.size()) coordinator.WorkersExhausted(event.how);
         }
         if (const std::string signal = DrainSignal(); !signal.empty() && !draining) {
           draining = true;
@@ -175,7 +186,8 @@ RunResult Serve(const Job& job, const Prepared& prepared, const NumericsRecord& 
     if (e.fault() != Fault::kOutput) throw;
     console.Log(Level::kWarning, e.what());
   }
-  return result;
+  const bool hopeless = result.status == "interrupted" && gone == launches.size() && !draining;
+  return {std::move(result), hopeless ? refusal : ""};
 }
 
 // Nothing to infer: the result of a run in which every item is unchanged or refused.
@@ -234,9 +246,17 @@ void Conclude(const RunResult& result, const std::string& work, Console& console
 
 namespace {
 
-// Under the lock of the work folder. `planned` becomes true once the ledger holds the plan's
-// claims.
-int RunLocked(const Job& job, bool json, bool& planned) {
+// `run --json`'s document where a run ends before it has begun.
+void PrintInterrupted(const Job& job, double wall_s) {
+  RunResult result;
+  result.status = "interrupted";
+  result.wall_s = wall_s;
+  std::cout << SummaryJson(result, {}, job.execution.work).dump() << std::endl;
+}
+
+// Under the lock of the work folder. `early` goes when there is something to drain. `planned`
+// becomes true once the ledger holds the plan's claims.
+int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& planned) {
   const auto begin = std::chrono::steady_clock::now();
   Console console;
   const std::filesystem::path work = job.execution.work;
@@ -247,18 +267,26 @@ int RunLocked(const Job& job, bool json, bool& planned) {
 
   std::vector<std::string> warnings = prepared.warnings;
   const ProbeAnswer device = AskWorker(ProbeRequest{}, warnings);
-  const NumericsRecord record = FreezeNumerics(job, prepared.resolved, prepared.model.hash,
+  const NumericsRecord record = DecideNumerics(job, prepared.resolved, prepared.model.hash,
                                                device.device_kind, device.torch, work);
   const Resume resume =
       PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
   planned = true;
+  KeepNumerics(record, work);
   Announce(job, prepared, warnings, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
+  early.reset();
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
-  RunResult result =
-      open ? Serve(job, prepared, record, resume, ledger, console) : NothingToDo(plan, resume);
+  Served served = open ? Serve(job, prepared, record, resume, ledger, console)
+                       : Served{NothingToDo(plan, resume), ""};
+  RunResult& result = served.result;
+  if (!served.refusal.empty()) {
+    planned = result.units_run + result.units_reused + result.items_unchanged > 0;
+    console.Finish();
+    throw Error(Fault::kUsage, served.refusal);
+  }
   // All workers have ended: what one that was killed left half-written goes, too.
   if (result.status != "interrupted") {
     SweepDead(plan, record.Key(), job.execution.scratch, ledger, true);
@@ -303,13 +331,24 @@ int RunLocked(const Job& job, bool json, bool& planned) {
   return result.items_failed > 0 ? kExitFailedItems : 0;
 }
 
+// A full disk may be emptied, by others or by whoever reads our message. An error holds the
+// system's reason in words only, but they are those of Errno() in this very process.
+bool WaitingMayHelp(const Error& e) {
+  const std::string what = e.what();
+  const auto says = [&](int reason) { return what.find(Errno("", reason)) != std::string::npos; };
+  return e.fault() == Fault::kOutput && (says(ENOSPC) || says(EDQUOT));
+}
+
 // A mistake leaves nothing behind where nothing was before.
-void Discard(const std::filesystem::path& work, WorkLock& lock) {
+void Discard(const Job& job, WorkLock& lock) {
   if (!lock.made_folder()) return;
+  const std::filesystem::path work = job.execution.work;
   std::error_code ignored;
   for (const char* name : {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm",
-                           "ledger.sqlite-journal", "log.jsonl", "numerics.json"})
+                           "ledger.sqlite-journal", "log.jsonl", "numerics.json", "status.json"})
     std::filesystem::remove(work / name, ignored);
+  for (const WorkerLaunch& launch : LaunchPlan(job))
+    std::filesystem::remove(work / WorkerLogName(launch.id), ignored);
   lock.Discard();
 }
 
@@ -317,13 +356,27 @@ void Discard(const std::filesystem::path& work, WorkLock& lock) {
 
 int RunCommand(const Job& job, bool json) {
   InstallDrainSignals();
-  WorkLock lock(job.execution.work);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto wall_s = [begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::optional<EarlyEnd> early(std::in_place, [&](const std::string& signal) {
+    std::cerr << signal << ": nothing is begun yet; the same command starts again" << std::endl;
+    if (json) PrintInterrupted(job, wall_s());
+  });
+  std::optional<WorkLock> lock;
   bool planned = false;
   try {
-    return RunLocked(job, json, planned);
-  } catch (const Error&) {
-    if (!planned) Discard(job.execution.work, lock);
-    throw;
+    lock.emplace(job.execution.work);
+    return RunLocked(job, json, early, planned);
+  } catch (const Error& e) {
+    if (lock && !planned) Discard(job, *lock);
+    early.reset();
+    if (!WaitingMayHelp(e)) throw;
+    std::cerr << "tilery: " << e.what() << "\nThe same command goes on once there is room"
+              << std::endl;
+    if (json) PrintInterrupted(job, wall_s());
+    return kExitInterrupted;
   }
 }
 

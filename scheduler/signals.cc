@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
+#include <chrono>
+#include <utility>
 
 namespace tilery {
 namespace {
@@ -12,10 +13,13 @@ namespace {
 std::atomic<int> first_signal{0};
 std::atomic<int> ends{0};
 
+constexpr int kExit = 75;
+constexpr auto kLook = std::chrono::milliseconds(20);
+
 void OnSignal(int signal) {
   int none = 0;
   first_signal.compare_exchange_strong(none, signal);
-  if (signal != SIGUSR1 && ends.fetch_add(1) >= 1) _exit(75);
+  if (signal != SIGUSR1 && ends.fetch_add(1) >= 1) _exit(kExit);
 }
 
 }  // namespace
@@ -42,6 +46,29 @@ std::string DrainSignal() {
       return "SIGUSR1";
     default:
       return "a signal";
+  }
+}
+
+EarlyEnd::EarlyEnd(std::function<void(const std::string&)> last_words)
+    : last_words_(std::move(last_words)), thread_([this] { Watch(); }) {}
+
+EarlyEnd::~EarlyEnd() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void EarlyEnd::Watch() {
+  std::unique_lock lock(mutex_);
+  while (!over_) {
+    if (const std::string signal = DrainSignal(); !signal.empty()) {
+      last_words_(signal);
+      _exit(kExit);
+    }
+    changed_.wait_for(lock, kLook);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <sqlite3.h>
 
+#include <cerrno>
+
 #include "io/error.h"
 
 namespace tilery {
@@ -11,8 +13,7 @@ void ThrowSqlite(sqlite3* db, int code, const std::string& doing, const std::str
   const std::string said = db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code);
   switch (code & 0xff) {
     case SQLITE_FULL:
-      throw Error(Fault::kOutput,
-                  what + "the disk is full (" + said + "): free space and run again");
+      throw Error(Fault::kOutput, Errno(what + said, ENOSPC) + "; free space and run again");
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
     case SQLITE_READONLY:

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kTile2d = 256;
 constexpr int64_t kTile3d = 96;
+constexpr int64_t kLargestTile = 1 << 20;  // voxels along one axis
 
 class TilingRules {
  public:
@@ -75,17 +76,24 @@ class TilingRules {
            (below >= least ? std::to_string(below) + " or " : "") + std::to_string(below + grain));
   }
 
+  int64_t CheckedTile(const std::string& key, int64_t tile) const {
+    if (tile > kLargestTile) {
+      Refuse(key + ": " + std::to_string(tile) + " is beyond the limit of " +
+             std::to_string(kLargestTile) + " voxels along one axis; choose a smaller tile");
+    }
+    CheckGrain(key, tile, grain_, 1);
+    return tile;
+  }
+
   int64_t Tile(int k) const {
     const Extent& given = job_.tiling.tile;
     if (given.kind == Extent::Kind::kVoxels) {
-      const auto tile = static_cast<int64_t>(At(given.values, k, "tiling.tile"));
-      CheckGrain("tiling.tile", tile, grain_, 1);
-      return tile;
+      const std::string key = "tiling.tile";
+      return CheckedTile(key, static_cast<int64_t>(At(given.values, k, key)));
     }
     if (contract_.tile) {
-      const int64_t tile = At(*contract_.tile, k, "model.tiling.tile");
-      CheckGrain("model.tiling.tile", tile, grain_, 1);
-      return tile;
+      const std::string key = "model.tiling.tile";
+      return CheckedTile(key, At(*contract_.tile, k, key));
     }
     return RoundUp(dims_ == 2 ? kTile2d : kTile3d, grain_);
   }

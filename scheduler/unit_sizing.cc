@@ -12,7 +12,9 @@ namespace {
 constexpr int64_t kUnitsWanted = 256;
 constexpr int64_t kFewestTiles = 16;
 constexpr int64_t kMostTiles = 1024;
-constexpr int64_t kTailShare = 5;         // the last fifth
+constexpr int64_t kTailShare = 5;  // the last fifth
+constexpr int64_t kMostWindowBytes = int64_t{1} << 29;
+constexpr int64_t kWindowBytes = 64;      // of one tile along one axis, beside its weights
 constexpr int64_t kBrickBytes = 4096;     // names, boxes and table of a brick file
 constexpr int64_t kBlockBytes = 1 << 20;  // a brick's checksummed block, with an entry of 32 bytes
 
@@ -29,6 +31,55 @@ int64_t TilesPerUnit(int64_t tiles_of_job) {
   int64_t tiles = kFewestTiles;
   while (tiles * 2 <= std::min(kMostTiles, tiles_of_job / kUnitsWanted)) tiles *= 2;
   return tiles;
+}
+
+using Wide = __int128;
+
+std::string Digits(Wide value) {
+  std::string digits;
+  for (; value > 0 || digits.empty(); value /= 10)
+    digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(value % 10)));
+  return digits;
+}
+
+std::string TooManyUnits(const Item& item, const std::string& units) {
+  return Printable(item.input) + ": its " + ShapeToString(item.header.shape, item.header.dims) +
+         " voxels make " + units + " units of work, more than the " + std::to_string(kMostUnits) +
+         " that one item may have; choose a larger tile, a smaller overlap or more "
+         "execution.unit_memory, or cut the input into parts";
+}
+
+// Why an item is beyond what can be planned, or "". Headers may promise anything, so this is
+// decided before anything is made whose size depends on them.
+std::string BeyondPlanning(const Item& item, const ItemParams& params, int64_t unit_memory) {
+  const Tiling& tiling = params.tiling;
+  Wide tiles = 1, windows = 0;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const Wide along = AxisTiles(item.header.shape[axis], tiling, axis);
+    const Wide weights = tiling.scale[axis].Ceil(tiling.tile[axis]);
+    tiles *= along;
+    windows += along * (weights * Wide{sizeof(float)} + kWindowBytes);
+  }
+  const Transfer& t = params.transfer;
+  const Wide voxels = Product(OutputShape(item.header.shape, tiling));
+  const Wide sums = voxels * t.accumulators * Wide{sizeof(float)};
+  const Wide units = std::max(tiles / kMostTiles, sums / std::max<int64_t>(unit_memory, 1));
+  if (units > kMostUnits) return TooManyUnits(item, "at least " + Digits(units));
+  constexpr Wide kMostBytes = Wide{1} << 60;
+  const Wide samples = std::max(voxels * std::max(t.out_channels, t.accumulators),
+                                Wide{Product(item.header.shape)} * item.header.channels);
+  if (samples * 8 > kMostBytes) {
+    return Printable(item.input) + ": its " + ShapeToString(item.header.shape, item.header.dims) +
+           " voxels make " + Digits(samples) + " samples, more than the limit of " +
+           Digits(kMostBytes / 8) + "; cut the input into parts";
+  }
+  if (windows > kMostWindowBytes) {
+    return Printable(item.input) + ": the blending windows of its " +
+           ShapeToString(item.header.shape, item.header.dims) + " voxels take " + Digits(windows) +
+           " bytes, more than the limit of " + std::to_string(kMostWindowBytes) +
+           "; choose a smaller overlap, or cut the input into parts";
+  }
+  return "";
 }
 
 void SetCosts(Item& item, const ItemParams& params, const ItemGeometry* geometry) {
@@ -54,11 +105,16 @@ int64_t GridTiles(const Index& shape, const Tiling& tiling) {
   return tiles;
 }
 
-void SizeUnits(Plan& plan, int64_t unit_memory) {
+namespace {
+
+// False if an item turned out to have too many units and is refused now.
+bool TrySizes(Plan& plan, int64_t unit_memory) {
   int64_t total = 0;
-  for (const Item& item : plan.items) {
+  for (Item& item : plan.items) {
     if (!item.refused.empty()) continue;
-    total += GridTiles(item.header.shape, plan.params[static_cast<size_t>(item.params)].tiling);
+    const ItemParams& params = plan.params[static_cast<size_t>(item.params)];
+    item.refused = BeyondPlanning(item, params, unit_memory);
+    if (item.refused.empty()) total += GridTiles(item.header.shape, params.tiling);
   }
   const int64_t unit = TilesPerUnit(total);
   plan.units = 0;
@@ -87,6 +143,10 @@ void SizeUnits(Plan& plan, int64_t unit_memory) {
       // an item's place in the job must not decide its blocks, hence its key.
       item.sizing.tail_begin = grid - grid / kTailShare;
       const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing);
+      if (geometry.units() > kMostUnits) {
+        item.refused = TooManyUnits(item, std::to_string(geometry.units()));
+        return false;
+      }
       item.infer_units = static_cast<int32_t>(geometry.units());
       item.staged = item.header.access == Access::kRows && item.infer_units > 1;
       SetCosts(item, params, &geometry);
@@ -94,6 +154,15 @@ void SizeUnits(Plan& plan, int64_t unit_memory) {
     item.tiles = grid * ModelPasses(params.transfer);
     plan.tiles += item.tiles;
     plan.units += item.units();
+  }
+  return true;
+}
+
+}  // namespace
+
+void SizeUnits(Plan& plan, int64_t unit_memory) {
+  // Sizes depend on the tiles of all items that take part.
+  while (!TrySizes(plan, unit_memory)) {
   }
 }
 

@@ -54,17 +54,22 @@ bool WorkLock::Take() {
          folder = folder.parent_path()) {
       made_.push_back(folder);
     }
+    error.clear();
     if (work_.has_parent_path()) std::filesystem::create_directories(work_.parent_path(), error);
     if (mkdir(work_.c_str(), 0700) != 0 && errno != EEXIST) {
       if (errno == ENOENT && !error) return false;
-      throw Error(Fault::kOutput, Errno("create the work folder " + name, errno));
+      // Where the parent could not be made, its reason says more.
+      const int reason = error ? error.value() : errno;
+      throw Error(Fault::kOutput, Errno("create the work folder " + name, reason));
     }
   }
   const std::filesystem::path file = work_ / "lock";
   fd_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd_ < 0) {
     if (errno == ENOENT) return false;
-    throw Error(Fault::kOutput, Errno("open " + Printable(file.string()), errno));
+    const int reason = errno;
+    RemoveMade();
+    throw Error(Fault::kOutput, Errno("open " + Printable(file.string()), reason));
   }
   struct flock lock = WholeFile(F_WRLCK);
   if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
@@ -94,6 +99,10 @@ bool WorkLock::Take() {
 void WorkLock::Discard() {
   if (made_.empty()) return;
   unlink((work_ / "lock").c_str());
+  RemoveMade();
+}
+
+void WorkLock::RemoveMade() {
   for (const std::filesystem::path& folder : made_) {
     if (rmdir(folder.c_str()) != 0) break;
   }

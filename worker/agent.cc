@@ -66,8 +66,12 @@ class Agent {
     heart_ = std::thread([this] { Beat(); });
     try {
       Start(welcome);
+    } catch (const Error& e) {
+      // What may go away, and what is a fault of ours, may be different the next time.
+      const bool lasts = e.fault() != Fault::kTransient && e.fault() != Fault::kInternal;
+      return Failed(e.what(), lasts ? AgentEnd::kRefused : AgentEnd::kFailed);
     } catch (const std::exception& e) {
-      return Failed(e.what());
+      return Failed(e.what(), AgentEnd::kFailed);
     }
     if (options_.ready) options_.ready();
     phase_ = "run";
@@ -120,10 +124,13 @@ class Agent {
     return AgentEnd::kLost;
   }
 
-  AgentEnd Failed(const std::string& why) {
-    std::fprintf(stderr, "tilery-worker %s: %s\n", start_.worker.c_str(), why.c_str());
+  AgentEnd Failed(const std::string& why, AgentEnd end) {
+    // A reason that is handed on stands alone; of others the log should say whose they are.
+    const std::string whose =
+        end == AgentEnd::kRefused ? "" : "tilery-worker " + start_.worker + ": ";
+    std::fprintf(stderr, "%s%s\n", whose.c_str(), why.c_str());
     client_->Send({{"type", "bye"}, {"reason", why}});
-    return AgentEnd::kFailed;
+    return end;
   }
 
   template <typename T, typename V>

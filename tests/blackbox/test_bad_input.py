@@ -1,6 +1,7 @@
 """Damaged, foreign, empty, vanished or unreadable inputs fail alone and by name; full disks lose nothing that was done."""
 import gzip
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -132,9 +133,35 @@ def test_a_read_only_output_folder_is_an_error_in_words(run, model):
 def test_a_full_disk_under_the_work_folder_is_an_error_in_words(run, model):
     Image.fromarray(picture(900, 900)).save(run.dir / "a.png")
     p = in_small_disk(run, 400, ("run", "--model", model("identity"), "--input", "a.png", "--output", "b.png", "--tile", 64,
-                                 "--overlap", 16, "--work", "small/w"))
+                                 "--overlap", 16, "--work", "small/w", "--execution.scratch_limit", "1GiB"))
     assert p.returncode in (3, 75) and "No space left" in p.stderr, p.stderr  # the item's bricks, or the ledger
     assert not (run.dir / "b.png").exists()
+
+
+@can_mount
+@pytest.mark.parametrize("script,code,word", [
+    ("cat /dev/zero > small/full 2> /dev/null", 75, "No space left"),
+    ("mkdir small/w && cat /dev/zero > small/full 2> /dev/null", 75, "No space left"),
+    ("mount -o remount,ro small", 2, "ead-only"),
+    ("mkdir small/w && mount -o remount,ro small", 2, "ead-only"),
+])
+def test_a_work_folder_that_can_not_be_written_is_an_error_in_words(run, model, script, code, word):
+    Image.fromarray(picture(80, 80)).save(run.dir / "a.png")
+    p = in_small_disk(run, 64, ("run", "--model", model("identity"), "--input", "a.png", "--output", "b.png", "--tile", 64,
+                                "--work", "small/w", "--json"), script)
+    assert p.returncode == code and "small/w" in p.stderr and word in p.stderr, p.stderr
+    assert (json.loads(p.stdout)["status"] == "interrupted") if code == 75 else (p.stdout == "")
+    assert not (run.dir / "b.png").exists()
+
+
+@can_mount
+def test_an_item_beyond_the_free_space_is_refused_though_its_scratch_folder_is_still_to_be_made(run, model):
+    Image.fromarray(picture(2000, 2000)).save(run.dir / "a.png")
+    Image.fromarray(picture(60, 60)).save(run.dir / "b.png")
+    p = in_small_disk(run, 4096, ("run", "--model", model("identity"), "--input", "*.png", "--output", "out/", "--tile", 64,
+                                  "--overlap", 16, "--work", "w", "--execution.scratch", "small/deep/er"))
+    assert p.returncode == 3 and "a.png" in p.stderr and "execution.scratch_limit" in p.stderr, p.stderr
+    assert "No space left" not in p.stderr and (run.dir / "out/b.png").exists()
 
 
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.98])

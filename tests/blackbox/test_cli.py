@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import nets
-from conftest import picture
+from conftest import EXECUTABLE, picture
 
 
 @pytest.fixture
@@ -29,6 +29,8 @@ def sections(run, model):
     ("input.alpha", "maybe", ["maybe", "resize", "drop"]),
     ("tiling.tile", 0, ["tile", "0"]),
     ("tiling.tile", "big", ["tile", "big"]),
+    ("tiling.tile", 2**40, ["tiling.tile", "1099511627776", "1048576"]),
+    ("tiling.tile", 2**20, ["tiling.tile", "13194139533312", "unit_memory", "1073741824"]),
     ("tiling.overlap", 64, ["overlap", "64"]),
     ("tiling.overlap", 80, ["overlap", "80", "64"]),
     ("tiling.trim", 9, ["trim", "9", "16"]),
@@ -68,6 +70,64 @@ def test_a_refused_job_leaves_nothing_behind(run, sections):
     sections["model"]["path"] = sections["input"]["path"]
     (run.dir / "w").mkdir()
     assert run("run", job, "--work", "w").code == 2 and (run.dir / "w/log.jsonl").exists()
+
+
+@pytest.mark.parametrize("said,words", [
+    ({"channels": {"in": 3, "out": 1}}, ["[8,3,64,64]", "[8,1,64,64]", "model.channels"]),
+    ({"scale": 2}, ["[8,3,64,64]", "[8,3,128,128]", "model.scale"]),
+])
+def test_a_model_that_contradicts_its_contract_is_refused_with_both_values(run, sections, said, words):
+    sections["model"].update(said)
+    sections["output"]["path"] = "out/{stem}.tif"
+    job = run.job(**sections)
+    before = sorted(run.dir.rglob("*"))
+    r = run("run", job, "--json", "--workers", 2, timeout=100)
+    assert r.code == 2 and r.out == "", r.err[-1500:]
+    last = r.err.strip().splitlines()[-1]
+    assert last.startswith("tilery: model ") and "resumes" not in r.err, r.err[-1500:]
+    for word in words:
+        assert word in last
+    assert sorted(run.dir.rglob("*")) == before
+
+
+def with_worker(run, lines: str) -> dict:
+    """The environment of a run whose workers are these lines of shell; questions are answered as ever."""
+    real = EXECUTABLE.parent / "tilery-worker"
+    script = run.dir / "worker"
+    script.write_text(f'#!/bin/sh\n[ "$1" = --probe ] && exec {real} --probe\n{lines}\nexec {real} "$@"\n')
+    script.chmod(0o755)
+    return {"TILERY_WORKER": str(script)}
+
+
+@pytest.mark.parametrize("lines,word", [
+    ("rm -f m.pt", "No such file"),
+    ("echo x >> m.pt", "changed"),
+    ("echo 'libc10.so: cannot open shared object file' >&2; exit 127", "libc10.so"),
+    ("rm worker; kill -9 $$", "No such file"),
+])
+def test_a_job_that_no_worker_can_begin_is_refused_with_the_reason(run, sections, lines, word):
+    (run.dir / "m.pt").write_bytes(sections["model"]["path"].read_bytes())
+    sections["model"]["path"] = "m.pt"
+    r = run("run", run.job(**sections), "--json", env=with_worker(run, lines), timeout=100)
+    assert r.code == 2 and r.out == "" and word in r.err.strip().splitlines()[-1], r.err[-1500:]
+    assert not (run.dir / "b.png").exists() and not (run.dir / ".tilery").exists()
+
+
+def test_a_model_that_vanishes_during_a_run_ends_it_with_what_is_done(run, sections):
+    for k in range(6):
+        Image.fromarray(picture(60, 60, seed=k)).save(run.dir / f"p{k}.png")
+    model = sections["model"]["path"].read_bytes()
+    (run.dir / "m.pt").write_bytes(model)
+    sections["model"]["path"] = "m.pt"
+    sections["input"]["path"] = "p*.png"
+    sections["output"]["path"] = "out/"
+    job = run.job(**sections)
+    env = {**with_worker(run, '[ -e once ] && rm -f m.pt; touch once'), "TILERY_TEST_FAULT": "kill@publish:4"}
+    r = run("run", job, "--workers", 1, env=env, timeout=100)
+    assert r.code == 2 and "m.pt" in r.err.strip().splitlines()[-1], r.err[-1500:]
+    (run.dir / "m.pt").write_bytes(model)
+    s = run.ok("run", job, "--json").json
+    assert s["items_unchanged"] >= 1 and s["items_done"] + s["items_unchanged"] == 6
 
 
 @pytest.mark.parametrize("name", ["[abc]", "{}", "[a, b].png", "{x}/a.png"])
@@ -213,6 +273,8 @@ def test_strangers_files_are_kept_unless_asked(run, sections):
     (run.dir / "b.png").write_bytes(b"by hand")
     r = run("run", job)
     assert r.code == 2 and "b.png" in r.err and "existing" in r.err
+    (run.dir / "w").mkdir()
+    assert run("run", job, "--work", "w").code == 2 and not (run.dir / "w/numerics.json").exists()
     assert run.ok("run", job, "--output.existing", "skip", "--json").json["tiles_inferred"] == 0
     assert (run.dir / "b.png").read_bytes() == b"by hand"
     assert run.ok("run", job, "--output.existing", "replace", "--json").json["items_done"] == 1

@@ -1,6 +1,7 @@
 """Kill anything at any moment: the same command again finishes the job, and the result is the undisturbed one."""
 import json
 import os
+import pathlib
 import shutil
 import signal
 import sqlite3
@@ -264,3 +265,38 @@ exec sleep 60
     p.send_signal(signal.SIGTERM)
     out, err = p.communicate(timeout=50)
     assert p.returncode == 75 and json.loads(out)["status"] == "interrupted", err[-1500:]
+
+
+def test_a_run_that_is_still_being_prepared_ends_at_the_first_signal(run, model):
+    worker = run.dir / "worker"
+    worker.write_text("#!/bin/sh\necho $$ > asked\nexec sleep 300\n")
+    worker.chmod(0o755)
+    cache = run.dir / "cache"  # with no answer from before
+    p = run.start("run", make_job(run, model, "out"), "--json",
+                  env={"TILERY_WORKER": str(worker), "XDG_CACHE_HOME": str(cache)})
+    end = time.monotonic() + 60
+    while not ((run.dir / "asked").exists() and (run.dir / "asked").read_text().endswith("\n")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    p.send_signal(signal.SIGTERM)
+    out, err = p.communicate(timeout=20)
+    assert p.returncode == 75 and "SIGTERM" in err, err[-1500:]
+    assert json.loads(out)["status"] == "interrupted"
+    assert all_gone([int((run.dir / "asked").read_text())])
+    run.ok("run", "out.yaml")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_right_after_the_start_ends_the_run_as_later_ones_do(run, model, name):
+    number = getattr(signal, name)
+    job = make_job(run, model, "out")
+    for _ in range(5):
+        p = run.start("run", job, "--json")
+        heeded = False
+        while not heeded and p.poll() is None:  # as soon as it can be heeded at all
+            status = pathlib.Path(f"/proc/{p.pid}/status").read_text()
+            caught = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
+            heeded = bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
+        p.send_signal(number)
+        out, err = p.communicate(timeout=60)
+        assert p.returncode == 75 and json.loads(out)["status"] == "interrupted", err[-1500:]

@@ -19,11 +19,16 @@
 int main() {
   const tilery::WorkerStart start = tilery::ReadWorkerStart(tilery::kControlFd);
   const std::string& what = start.device;
+  // Taken by sigwait() below: a handler could run right before pause(), which would then wait for
+  // another signal.
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
   if (what == "stubborn") {
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
   } else {
-    signal(SIGTERM, [](int) { _exit(0); });
+    sigprocmask(SIG_BLOCK, &term, nullptr);
   }
   std::fprintf(stderr, "pid %d token %zu\n", getpid(), start.token.size());
   if (what.rfind("exit:", 0) == 0) {
@@ -45,5 +50,10 @@ int main() {
     std::fprintf(stderr, "value '%s'\n", value != nullptr ? value : "(unset)");
   }
   tilery::WatchParent(tilery::kControlFd);
-  for (;;) pause();
+  if (what == "stubborn") {
+    for (;;) pause();
+  }
+  int number = 0;
+  sigwait(&term, &number);
+  _exit(0);
 }

@@ -119,10 +119,30 @@ TEST_F(Launcher, AWorkerThatCannotStartIsGoneAfterThreeTriesWithItsLastWords) {
   ASSERT_TRUE(AwaitGone(*launcher));
   EXPECT_EQ(events_.size(), 3u);
   EXPECT_EQ(Workers().size(), 3u);
+  EXPECT_FALSE(events_.back().refused) << "another time it might start";
   EXPECT_NE(events_.back().how.find("exit code 4"), std::string::npos) << events_.back().how;
   EXPECT_NE(events_.back().how.find("cannot load the model"), std::string::npos)
       << events_.back().how;
   EXPECT_TRUE(launcher->WaitAll(60));
+}
+
+TEST_F(Launcher, AWorkerThatRefusesTheJobIsNotStartedAgainAndItsReasonIsHandedOn) {
+  const auto launcher = Start("exit:" + std::to_string(kRefusedExit));
+  ASSERT_TRUE(AwaitGone(*launcher));
+  EXPECT_EQ(Workers().size(), 1u);
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_TRUE(events_[0].refused);
+  EXPECT_EQ(events_[0].how, "cannot load the model");
+  EXPECT_TRUE(launcher->WaitAll(60));
+}
+
+TEST_F(Launcher, AWorkerWhoseLibrariesAreMissingIsNotStartedAgain) {
+  const auto launcher = Start("exit:127");  // the code of the dynamic loader
+  ASSERT_TRUE(AwaitGone(*launcher));
+  EXPECT_EQ(Workers().size(), 1u);
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_TRUE(events_[0].refused);
+  EXPECT_NE(events_[0].how.find("exit code 127"), std::string::npos) << events_[0].how;
 }
 
 TEST_F(Launcher, DeathsBySignalAtStartAreCapped) {

@@ -112,6 +112,21 @@ TEST(FileFaultsOfFsync, AFailedSyncOfTheFolderIsAnErrorToo) {
               HasSubstr("folder of"));
 }
 
+TEST(FileFaultsOfFsync, ANewFolderWhoseEntryIsNotSafeIsAnErrorAndGoneAgain) {
+  const TempFolder folder;
+  for (const int skip : {0, 1}) {  // of "new", and of "new/sub"
+    const InjectedFaults injected({.fsync_errno = EIO, .fsync_skip = skip});
+    EXPECT_THAT(ErrorOf(Fault::kOutput,
+                        [&] { Write(folder / "new/sub/b", Content(), Durability::kFsync); }),
+                AllOf(HasSubstr("sync the folder of"), HasSubstr(skip == 0 ? "new" : "new/sub"),
+                      HasSubstr(std::strerror(EIO))));
+    EXPECT_FALSE(std::filesystem::exists(folder / "new/sub"));
+  }
+  const InjectedFaults injected({});
+  Write(folder / "new/sub/b", Content(), Durability::kFsync);
+  EXPECT_EQ(ContentOf(folder / "new/sub/b"), Content());
+}
+
 TEST(FileFaultsOfFsync, FoldersThatCannotBeSyncedAreNoFault) {
   const TempFolder folder;
   const InjectedFaults injected({.fsync_errno = EINVAL, .fsync_skip = 1});

@@ -175,6 +175,8 @@ TEST_P(EveryFormat, KeepsTheMetadataThatItDoesNotCallALoss) {
   wanted.resolution = {300, 150};
   wanted.resolution_unit = 2;
   wanted.description = "a field of barley";
+  wanted.xmp = "<x:xmpmeta/>";
+  wanted.iptc = IptcOf("barley");
   const auto losses = Losses(header.format, header, wanted);
   const auto lost = [&](const std::string& word) {
     return std::any_of(losses.begin(), losses.end(),
@@ -186,6 +188,8 @@ TEST_P(EveryFormat, KeepsTheMetadataThatItDoesNotCallALoss) {
   EXPECT_EQ(got.exif == wanted.exif, !lost("EXIF"));
   EXPECT_EQ(got.orientation == wanted.orientation, !lost("orientation"));
   EXPECT_EQ(got.description == wanted.description, !lost("description"));
+  EXPECT_EQ(got.xmp == wanted.xmp, !lost("XMP"));
+  EXPECT_EQ(got.iptc == wanted.iptc, !lost("IPTC"));
   ASSERT_EQ(got.resolution.has_value(), !lost("resolution"));
   if (got.resolution) {
     const double to_inch = got.resolution_unit == 1 ? 0.0254 : got.resolution_unit == 3 ? 2.54 : 1;
@@ -207,6 +211,8 @@ TEST_P(EveryFormat, ACutFileIsAnErrorOrWhole) {
     Picture picture = MakePicture(header, 6);
     picture.metadata.exif = ExifOfOrientation(3);
     picture.metadata.orientation = 3;
+    picture.metadata.xmp = "<x:xmpmeta/>";
+    picture.metadata.iptc = IptcOf("barley");
     WritePicture(File(), picture);
     const Picture whole = ReadPicture(File(), header);
     const std::string content = ContentOf(File());
@@ -231,7 +237,10 @@ TEST_P(EveryFormat, ACutFileIsAnErrorOrWhole) {
 TEST_P(EveryFormat, DamagedBytesNeverDoWorseThanAnError) {
   std::minstd_rand random(8);
   for (const Header& header : SomeClaims()) {
-    WritePicture(File(), MakePicture(header, 6));
+    Picture picture = MakePicture(header, 6);
+    picture.metadata.xmp = "<x:xmpmeta/>";
+    picture.metadata.iptc = IptcOf("barley");
+    WritePicture(File(), picture);
     const std::string content = ContentOf(File());
     for (int i = 0; i < 300; ++i) {
       std::string damaged = content;

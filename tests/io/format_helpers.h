@@ -137,6 +137,12 @@ inline std::string ExifOfOrientation(int orientation, bool big_endian = false) {
   return exif + std::string(6, '\0');
 }
 
+// One data set of IPTC-IIM, a keyword.
+inline std::string IptcOf(const std::string& keyword) {
+  return std::string("\x1C\2\x19", 3) + static_cast<char>(keyword.size() >> 8) +
+         static_cast<char>(keyword.size()) + keyword;
+}
+
 // A colour profile as far as its header says: size, colour space, signature. Filled up to `size`.
 inline std::string ProfileOf(const std::string& colour_space, size_t size = 600) {
   std::string icc(size, '\0');

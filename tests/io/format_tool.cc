@@ -2,6 +2,7 @@
 //
 //   format_tool convert IN OUT [rows-per-band] [threads]
 //   format_tool header IN            one line: format dtype channels alpha access dims z y x
+//   format_tool losses IN FORMAT     what the format would lose, one line for each
 //   format_tool raw IN OUT           the samples as the Reader delivers them, [z,y,x,c], nothing
 //   else
 //
@@ -47,6 +48,12 @@ int Run(const std::vector<std::string>& args) {
               << ' ' << header.shape[0] << ' ' << header.shape[1] << ' ' << header.shape[2] << '\n';
     return 0;
   }
+  if (verb == "losses") {
+    for (const std::string& loss : Losses(args.at(2), header, reader->metadata())) {
+      std::cout << loss << '\n';
+    }
+    return 0;
+  }
   OutputFile file(args.at(2), "format-tool");
   const int64_t rows = args.size() > 3 ? std::stoll(args[3]) : 7;
   if (verb == "raw") {
@@ -62,7 +69,7 @@ int Run(const std::vector<std::string>& args) {
     });
     writer->Finish();
   } else {
-    throw Error(Fault::kUsage, "convert, header or raw, not " + verb);
+    throw Error(Fault::kUsage, "convert, header, losses or raw, not " + verb);
   }
   file.Publish(Durability::kRename);
   return 0;

@@ -10,6 +10,9 @@ tilery_test(format_test
   jpeg_test.cc
   nifti_test.cc
   npy_test.cc
+  packets_test.cc
+  picture_metadata_test.cc
+  png_metadata_test.cc
   png_test.cc
   tiff_refusal_test.cc
   tiff_test.cc

@@ -9,7 +9,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image, ImageCms, PngImagePlugin
+from PIL import Image, ImageCms, IptcImagePlugin, PngImagePlugin
 
 TOOL = pathlib.Path(os.environ.get("TILERY_BIN_DIR", "build/bin")).resolve().parent / "tests/bin/format_tool"
 RNG = np.random.default_rng(1)
@@ -80,6 +80,78 @@ def test_png_metadata_is_there_for_pillow(tmp_path):
     assert Image.open(tmp_path / "b.png").text["Description"] == "a field"
     assert Image.open(tmp_path / "b.jpg").getexif()[0x10F] == "maker"
     assert Image.open(tmp_path / "c.tif").getexif()[0x10F] == "maker"
+
+
+XMP = b"<?xpacket begin='' id='W5M0MpCehiHzreSzNTczkc9d'?><x:xmpmeta xmlns:x='adobe:ns:meta/'/><?xpacket end='w'?>"
+IPTC = b"\x1c\x02\x05\x00\x05title" + b"\x1c\x02\x19\x00\x06barley"
+RESOURCES = b"8BIM\x04\x04\0\0" + struct.pack(">I", len(IPTC)) + IPTC + b"\0" * (len(IPTC) % 2)
+
+
+def picture_with_packets(path):
+    image = Image.fromarray(noise((16, 17, 3), "u1"))
+    if path.suffix == ".png":
+        info = PngImagePlugin.PngInfo()
+        info.add_itxt("XML:com.adobe.xmp", XMP.decode())
+        info.add_text("Raw profile type iptc", f"\niptc\n{len(RESOURCES):8}\n{RESOURCES.hex()}\n", zip=True)
+        image.save(path, pnginfo=info)
+    elif path.suffix == ".jpg":
+        image.save(path, xmp=XMP)
+        plain = path.read_bytes()
+        body = b"Photoshop 3.0\0" + RESOURCES
+        path.write_bytes(plain[:2] + b"\xff\xed" + struct.pack(">H", len(body) + 2) + body + plain[2:])
+    else:
+        tags = [(700, 1, len(XMP), XMP, True), (33723, 7, len(IPTC), IPTC, True)]
+        tifffile.imwrite(path, np.asarray(image), photometric="rgb", extratags=tags, metadata=None)
+
+
+def packets_for_others(path):
+    if path.suffix == ".tif":
+        with tifffile.TiffFile(path) as tiff:
+            tags = tiff.pages[0].tags
+            packets = bytes(tags[700].value), bytes(tags[33723].value)
+        assert IptcImagePlugin.getiptcinfo(Image.open(path))[(2, 25)] == b"barley"
+        return packets
+    image = Image.open(path)
+    image.load()
+    if path.suffix == ".jpg":
+        assert IptcImagePlugin.getiptcinfo(image)[(2, 25)] == b"barley"
+        return image.info["xmp"], image.info["photoshop"][0x0404]
+    start, name, size, digits = image.text["Raw profile type iptc"].split("\n", 3)
+    resources = bytes.fromhex(digits)
+    assert (start, name, int(size)) == ("", "iptc", len(resources)) and resources == RESOURCES
+    return image.info["xmp"], resources[12:12 + len(IPTC)]
+
+
+@pytest.mark.parametrize("source", ["a.png", "a.jpg", "a.tif"])
+@pytest.mark.parametrize("target", ["b.png", "b.jpg", "b.tif"])
+def test_xmp_and_iptc_of_others_are_there_for_others(tmp_path, source, target):
+    picture_with_packets(tmp_path / source)
+    assert packets_for_others(tmp_path / source) == (XMP, IPTC)
+    ok("convert", tmp_path / source, tmp_path / target)
+    assert packets_for_others(tmp_path / target) == (XMP, IPTC)
+
+
+def test_metadata_behind_the_image_data_of_a_png_count(tmp_path):
+    Image.fromarray(noise((300, 400, 3), "u1")).save(tmp_path / "a.png")
+    exif = Image.Exif()
+    exif[0x112] = 6
+    body = b"eXIf" + exif.tobytes()[6:]
+    plain = (tmp_path / "a.png").read_bytes()
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    (tmp_path / "a.png").write_bytes(plain[:-12] + chunk + plain[-12:])
+    for name in ("b.png", "b.jpg", "b.tif"):
+        ok("convert", tmp_path / "a.png", tmp_path / name)
+        assert Image.open(tmp_path / name).getexif()[0x112] == 6
+
+
+def test_an_animation_of_pillow_is_named(tmp_path):
+    frames = [Image.fromarray(noise((8, 9, 3), "u1")) for _ in range(3)]
+    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
+    assert "animation (3 frames" in " ".join(ok("losses", tmp_path / "a.png", "png"))
+    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:], default_image=True)
+    assert "animation (2 frames" in " ".join(ok("losses", tmp_path / "a.png", "png"))
+    frames[0].save(tmp_path / "a.png")
+    assert ok("losses", tmp_path / "a.png", "png") == []
 
 
 def test_every_byte_of_ours_passes_a_strict_png_walk(tmp_path):

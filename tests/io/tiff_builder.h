@@ -26,10 +26,18 @@ class TiffBuilder {
   }
 
   // Fields of the page that comes next. Types: 2 text, 3 short, 4 long.
-  void Short(int tag, const std::vector<uint32_t>& values) { Field(tag, 3, 2, values); }
-  void Long(int tag, const std::vector<uint32_t>& values) { Field(tag, 4, 4, values); }
+  void Short(int tag, const std::vector<uint32_t>& values) { Numbers(tag, 3, 2, values); }
+  void Long(int tag, const std::vector<uint32_t>& values) { Numbers(tag, 4, 4, values); }
   void Text(int tag, const std::string& text) {
     fields_[tag] = {2, static_cast<uint32_t>(text.size() + 1), text + '\0'};
+  }
+  // Values of any type as they shall lie in the file, `unit` bytes each; the second form also says
+  // how many there are, and a `data` of four bytes can be their offset.
+  void Bytes(int tag, uint32_t type, size_t unit, const std::string& data) {
+    Field(tag, type, static_cast<uint32_t>(data.size() / unit), data);
+  }
+  void Field(int tag, uint32_t type, uint32_t count, const std::string& data) {
+    fields_[tag] = {type, count, data};
   }
 
   void Size(uint32_t width, uint32_t height, uint32_t bits, uint32_t samples,
@@ -77,7 +85,7 @@ class TiffBuilder {
     std::string data;
   };
 
-  void Field(int tag, uint32_t type, int bytes, const std::vector<uint32_t>& values) {
+  void Numbers(int tag, uint32_t type, int bytes, const std::vector<uint32_t>& values) {
     std::string data;
     for (const uint32_t value : values) data += Number(value, bytes);
     fields_[tag] = {type, static_cast<uint32_t>(values.size()), data};

@@ -317,8 +317,7 @@ TEST_F(CoordinatorFaults, AWorkerOfAnotherRunOrWithAWrongTokenIsNotWelcome) {
 // A limit on the size of files stands for the full disk.
 TEST_F(CoordinatorFaults, AFullDiskUnderTheLedgerInterruptsTheRunInWords) {
   Plan(std::vector<ItemSpec>(20000, {1}));
-  const pid_t child = fork();
-  if (child == 0) {
+  const auto interrupted_in_words = [this] {
     signal(SIGXFSZ, SIG_IGN);
     Ledger ledger(folder_.path());
     const Resume resume =
@@ -333,9 +332,10 @@ TEST_F(CoordinatorFaults, AFullDiskUnderTheLedgerInterruptsTheRunInWords) {
     FakeWorker worker(coordinator.port(), options_.token, ledger.epoch(),
                       {.tiles_ahead = 100, .work = done});
     const RunResult r = coordinator.Run({}, {});
-    const bool named = r.interrupted_by.find("ledger.sqlite") != std::string::npos;
-    _exit(r.status == "interrupted" && named ? 0 : 1);
-  }
+    return r.status == "interrupted" && r.interrupted_by.find("ledger.sqlite") != std::string::npos;
+  };
+  const pid_t child = fork();
+  if (child == 0) _exit(interrupted_in_words() ? 0 : 1);
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status));

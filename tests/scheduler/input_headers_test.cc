@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "scheduler/inputs.h"
+#include "tests/io/png_builder.h"
 #include "tests/io/temp_folder.h"
 
 namespace tilery {
@@ -57,6 +58,21 @@ TEST_F(ReadHeadersTest, ABadFileFailsAloneAndByName) {
   for (size_t k = 1; k < 4; ++k) {
     EXPECT_NE(headers[k].error.find(headers[k].path), std::string::npos) << headers[k].error;
   }
+}
+
+// A PNG of one pixel, with an animation of so many frames announced where `frames` is not 0.
+std::string Png(uint32_t frames) {
+  PngSpec spec{1, 1, 8, 0};
+  if (frames > 0) spec.chunks = {{"acTL", BigEndian32(frames) + BigEndian32(0)}};
+  return PngFile(spec, std::string("\0\x07", 2));
+}
+
+TEST_F(ReadHeadersTest, WhatNoOutputGetsIsALossInTheFormatOfTheInputToo) {
+  const auto headers =
+      ReadHeaders({Make("still.png", Png(0)), Make("moving.png", Png(5))}, {}, "png", 1, {});
+  EXPECT_TRUE(headers[0].losses.empty());
+  ASSERT_EQ(headers[1].losses.size(), 1u);
+  EXPECT_NE(headers[1].losses[0].find("5 frames"), std::string::npos) << headers[1].losses[0];
 }
 
 TEST_F(ReadHeadersTest, AKnownHeaderSparesTheReading) {

@@ -17,4 +17,4 @@ tilery_test(job_test
   probe_client_test.cc
   tiling_rules_test.cc
   unit_sizing_test.cc
-  LIBS tilery_scheduler libzip::zip)
+  LIBS tilery_scheduler libzip::zip ZLIB::ZLIB)

@@ -26,7 +26,10 @@ class NumericsTest : public testing::Test {
     resolved_.plan.params[0].tiling.tile = {1, 64, 64};
   }
   NumericsRecord Freeze(const std::string& torch = "2.11") {
-    return FreezeNumerics(job_, resolved_, "model", "cpu/x", torch, folder_.path());
+    const NumericsRecord record =
+        DecideNumerics(job_, resolved_, "model", "cpu/x", torch, folder_.path());
+    KeepNumerics(record, folder_.path());
+    return record;
   }
   std::string Given(const std::string& from, const std::string& to) {
     std::string text = ContentOf(folder_ / "numerics.json");
@@ -49,6 +52,15 @@ TEST_F(NumericsTest, TheSameJobKeepsItsRecord) {
   const NumericsRecord second = Freeze();
   EXPECT_EQ(second.Key(), first.Key());
   EXPECT_TRUE(second.deviations.empty());
+  EXPECT_EQ(ContentOf(folder_ / "numerics.json"), kept);
+}
+
+TEST_F(NumericsTest, DecidingLeavesTheWorkFolderAsItWas) {
+  DecideNumerics(job_, resolved_, "model", "cpu/x", "2.11", folder_.path());
+  EXPECT_EQ(EntriesOf(folder_.path()), 0);
+  Freeze();
+  const std::string kept = ContentOf(folder_ / "numerics.json");
+  EXPECT_FALSE(DecideNumerics(job_, resolved_, "model", "cpu/x", "2.12", folder_.path()).known);
   EXPECT_EQ(ContentOf(folder_ / "numerics.json"), kept);
 }
 

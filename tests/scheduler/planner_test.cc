@@ -146,6 +146,10 @@ TEST_F(PlannerTest, ATileBeyondTheMemoryOfAUnitIsRefusedWithBothNumbers) {
   job_.execution.unit_memory = 1 << 20;
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Make({Png("/a.png")}); }),
               {"tiling.tile", "12582912", "1048576", "unit_memory"});
+  job_.tiling.tile = Voxels({1 << 20});
+  job_.execution.unit_memory = int64_t{1} << 30;
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { Make({Png("/a.png")}); }),
+              {"tiling.tile", "13194139533312", "1073741824", "unit_memory"});
 }
 
 TEST_F(PlannerTest, AnItemBeyondTheScratchLimitIsRefusedWithBothNumbers) {

@@ -138,6 +138,14 @@ TEST_F(TilingRulesTest, MistakesNameBothNumbersAndTheNextValidValues) {
   ExpectWords(Mistake(), {"tiling.tile", "3 values", "2 dimensions", "model.dims"});
 }
 
+TEST_F(TilingRulesTest, ATileOfAbsurdSizeIsRefusedByItsKey) {
+  job_.tiling.tile = Voxels({static_cast<double>(int64_t{1} << 40)});
+  ExpectWords(Mistake(), {"tiling.tile", "1099511627776", "1048576"});
+  job_.tiling.tile = {};
+  contract_.tile = Values{int64_t{1} << 40};
+  ExpectWords(Mistake(), {"model.tiling.tile", "1099511627776", "1048576"});
+}
+
 TEST_F(TilingRulesTest, AScaleFractionAndAMultipleBothCount) {
   contract_ = ContractOf(3, 3, Rational::Of(1, 6));
   contract_.multiple = Values{4};

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "scheduler/planner.h"
+#include "tests/scheduler/expect_words.h"
 #include "tests/scheduler/plan_inputs.h"
 
 namespace tilery {
@@ -109,6 +112,45 @@ TEST(SizeUnitsTest, OnlyRowsReadBySeveralUnitsAreStaged) {
   const Plan random = PlanOf({{1, 2000, 2000}}, TilingOf(64, 16), Access::kRandom);
   EXPECT_FALSE(random.items[0].staged);
   EXPECT_EQ(rows.items[0].scratch_bytes - random.items[0].scratch_bytes, 2000 * 2000);
+}
+
+TEST(SizeUnitsTest, AnItemOfManyTerapixelsIsPlanned) {
+  const Plan plan = PlanOf({{1, 1 << 24, 1 << 24}}, TilingOf(256, 32));
+  EXPECT_EQ(plan.items[0].refused, "");
+  EXPECT_GT(plan.units, 5'000'000);
+  EXPECT_LE(plan.units, kMostUnits);
+}
+
+TEST(SizeUnitsTest, AnItemOfTooManyUnitsIsRefusedWithBothNumbersAndTheOthersAreSizedWithoutIt) {
+  // The first two are found out by counting tiles and bytes, the third by its real cuts.
+  const auto begin = std::chrono::steady_clock::now();
+  const Index small{1, 500, 500};
+  const std::vector<std::pair<Index, std::string>> beyond = {
+      {{1, int64_t{1} << 31, int64_t{1} << 31}, "at least 89756059271"},
+      {{int64_t{1} << 20, int64_t{1} << 20, int64_t{1} << 20}, "at least 22437643264"},
+      {{1, 24'330'000, 24'330'000}, " voxels make 18"}};
+  for (const auto& [shape, units] : beyond) {
+    const Plan plan = PlanOf({shape, small}, TilingOf(256, 32));
+    ExpectWords(plan.items[0].refused, {ShapeToString(shape, 3), units, "16777216", "tile"});
+    EXPECT_EQ(plan.items[1].refused, "");
+    EXPECT_EQ(plan.items[1].sizing.tiles, 16);
+    EXPECT_EQ(plan.units, plan.items[1].units());
+    EXPECT_EQ(plan.tiles, plan.items[1].tiles);
+  }
+  const Plan memory =
+      PlanOf({{1, 1 << 20, 1 << 20}}, TilingOf(64, 0), Access::kRandom, 64 * 64 * 4);
+  ExpectWords(memory.items[0].refused, {"at least 268435456", "16777216", "unit_memory"});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(took.count(), 60) << "a limit only for a failure: it takes a second";
+}
+
+TEST(SizeUnitsTest, AnItemWhoseWindowsWouldFillTheMemoryIsRefusedWithBothNumbers) {
+  const Plan plan = PlanOf({{1, 1, int64_t{1} << 31}}, TilingOf(256, 32));
+  ExpectWords(plan.items[0].refused, {"1x2147483648", "windows", "536870912"});
+  // Not many tiles, but more samples than bytes can be counted.
+  const Plan wide = PlanOf({{1, int64_t{1} << 31, int64_t{1} << 31}}, TilingOf(1 << 20, 0),
+                           Access::kRandom, int64_t{1} << 46);
+  ExpectWords(wide.items[0].refused, {"4611686018427387904 samples", "144115188075855872"});
 }
 
 TEST(SizeUnitsTest, AlphaCountsItsOwnRunsOfTheModel) {

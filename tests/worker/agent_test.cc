@@ -256,19 +256,26 @@ TEST_F(AgentTest, AbandonsOnADrainWhatTakesTooLong) {
   EXPECT_EQ(Names(out_).size(), scheduler.outcomes.size());
 }
 
-TEST_F(AgentTest, SaysWhyItCanNotStart) {
-  SmallScheduler scheduler(context_);
-  auto agent = std::async(std::launch::async, [&, start = scheduler.Start()] {
-    AgentOptions options;
-    options.engine = [](const WorkerContext&, const WorkerStart&,
-                        Profile&) -> std::unique_ptr<Engine> {
-      throw Error(Fault::kModel, "m.pt: its output has 5 channels, the contract says 3");
-    };
-    return RunAgent(start, options);
-  });
-  ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
-  EXPECT_EQ(agent.get(), AgentEnd::kFailed);
-  EXPECT_THAT(scheduler.bye.at("reason").get<std::string>(), HasSubstr("5 channels"));
+TEST_F(AgentTest, SaysWhyItCanNotStartAndWhetherItEverWill) {
+  const std::vector<std::pair<Fault, AgentEnd>> faults = {{Fault::kModel, AgentEnd::kRefused},
+                                                          {Fault::kUsage, AgentEnd::kRefused},
+                                                          {Fault::kInput, AgentEnd::kRefused},
+                                                          {Fault::kTransient, AgentEnd::kFailed},
+                                                          {Fault::kInternal, AgentEnd::kFailed}};
+  for (const auto& [fault, end] : faults) {
+    SmallScheduler scheduler(context_);
+    auto agent = std::async(std::launch::async, [&, fault = fault, start = scheduler.Start()] {
+      AgentOptions options;
+      options.engine = [fault](const WorkerContext&, const WorkerStart&,
+                               Profile&) -> std::unique_ptr<Engine> {
+        throw Error(fault, "m.pt: its output has 5 channels, the contract says 3");
+      };
+      return RunAgent(start, options);
+    });
+    ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
+    EXPECT_EQ(agent.get(), end) << FaultName(fault);
+    EXPECT_THAT(scheduler.bye.at("reason").get<std::string>(), HasSubstr("5 channels"));
+  }
 }
 
 TEST_F(AgentTest, PublishesNothingOnceRenewalsAreNotAnswered) {
