@@ -10,6 +10,7 @@
 #include "pipeline/device.h"
 #include "pipeline/model.h"
 #include "pipeline/ops.h"
+#include "pipeline/run_order.h"
 
 namespace tilery {
 namespace {
@@ -43,7 +44,11 @@ class CpuUnit final : public UnitMemory {
  public:
   CpuUnit(const InferWork& work, std::shared_ptr<const Prepared> prepared, BufferPool& pool,
           int32_t channels_out)
-      : work_(work), prepared_(std::move(prepared)), pool_(pool), channels_out_(channels_out) {
+      : work_(work),
+        prepared_(std::move(prepared)),
+        order_(*work.geometry, work.block, prepared_->transfer),
+        pool_(pool),
+        channels_out_(channels_out) {
     const ItemGeometry& geometry = *work_.geometry;
     source_ = {work_.input, work_.input_box, &geometry.grid(), &prepared_->tables, false};
     const Transfer& t = prepared_->transfer;
@@ -68,9 +73,39 @@ class CpuUnit final : public UnitMemory {
 
   int64_t nonfinite_in() const override { return nonfinite_in_; }
   const GatherSource& source() const { return source_; }
+  const RunOrder& order() const { return order_; }
   const Pass& pass(size_t index) const { return prepared_->transfer.passes[index]; }
 
-  void Blend(const Index& tile, size_t index, const BatchOutput* output, int64_t slot) override {
+  void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
+             int64_t slot) override {
+    for (int64_t k = 0; k < count; ++k, ++run, ++slot) {
+      const RunOrder::Position at = order_.At(run);
+      for (size_t pass : order_.Before(run)) BlendPass(at.tile, pass, nullptr, 0);
+      BlendPass(at.tile, at.pass, output.get(), slot);
+      for (size_t pass : order_.After(run)) BlendPass(at.tile, pass, nullptr, 0);
+    }
+  }
+
+  void BlendWithoutModel() override {
+    for (int64_t tile = 0; tile < order_.tiles(); ++tile) {
+      for (size_t p = 0; p < prepared_->transfer.passes.size(); ++p) {
+        BlendPass(order_.TileAt(tile), p, nullptr, 0);
+      }
+    }
+  }
+
+  void Finalize(std::function<void(InferResult)> ready) override {
+    InferResult result;
+    try {
+      result = Finished();
+    } catch (...) {
+      result = std::current_exception();
+    }
+    ready(std::move(result));
+  }
+
+ private:
+  void BlendPass(const Index& tile, size_t index, const BatchOutput* output, int64_t slot) {
     const ItemGeometry& geometry = *work_.geometry;
     const TileWindow& wz = geometry.windows(0)[tile[0]];
     const TileWindow& wy = geometry.windows(1)[tile[1]];
@@ -87,7 +122,7 @@ class CpuUnit final : public UnitMemory {
     BlendTile(values, channels_out_, box, wz, wy, wx, pass(index), sums_);
   }
 
-  InferOutput Finalize() override {
+  InferOutput Finished() {
     const Transfer& t = prepared_->transfer;
     if (source_.replace_nonfinite && t.nonfinite == Transfer::NonFinite::kKeep) {
       RestoreNonFinite(source_, t.passes, sums_);
@@ -98,7 +133,8 @@ class CpuUnit final : public UnitMemory {
     }
     out.interior = work_.geometry->interior(work_.block);
     if (!out.interior.empty()) {
-      out.interior_samples.resize(out.interior.voxels() * t.out_channels * DTypeSize(t.out_dtype));
+      out.interior_samples =
+          SharedBytes(out.interior.voxels() * t.out_channels * DTypeSize(t.out_dtype));
       prepared_->finalizer.FromSums(
           sums_, out.interior,
           DenseView(out.interior_samples.data(), t.out_dtype, t.out_channels, out.interior.shape(),
@@ -108,7 +144,6 @@ class CpuUnit final : public UnitMemory {
     return out;
   }
 
- private:
   // The part of the item that counts as this unit's: from its first tiles' starts to the next
   // block's.
   Box OwnVoxels() const {
@@ -145,6 +180,7 @@ class CpuUnit final : public UnitMemory {
 
   const InferWork work_;
   const std::shared_ptr<const Prepared> prepared_;
+  const RunOrder order_;
   BufferPool& pool_;
   const int32_t channels_out_;
   GatherSource source_;
@@ -209,9 +245,13 @@ class CpuLane final : public Lane {
         slot_values_(options.channels_in * Product(options.tile)),
         input_(new float[batch_ * slot_values_]) {}
 
-  void Gather(int64_t slot, const UnitMemory& unit, const Index& tile, size_t pass) override {
+  void Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) override {
     const auto& cpu = static_cast<const CpuUnit&>(unit);
-    GatherTile(cpu.source(), tile, cpu.pass(pass), input_.get() + slot * slot_values_);
+    for (int64_t k = 0; k < count; ++k) {
+      const RunOrder::Position at = cpu.order().At(run + k);
+      GatherTile(cpu.source(), at.tile, cpu.pass(at.pass),
+                 input_.get() + (slot + k) * slot_values_);
+    }
   }
   void Repeat(int64_t from, int64_t to) override {
     std::copy_n(input_.get() + from * slot_values_, slot_values_, input_.get() + to * slot_values_);
@@ -219,6 +259,7 @@ class CpuLane final : public Lane {
   std::shared_ptr<const BatchOutput> Forward() override {
     return std::make_shared<CpuOutput>(model_.Run(input_.get()), batch_);
   }
+  std::shared_ptr<const BatchOutput> Careful(UnitMemory&, int64_t) override { return nullptr; }
 
  private:
   BatchModel& model_;

@@ -1,55 +1,81 @@
 // What the engine asks of a device. One implementation per kind, made by an explicit factory.
 //
-// A device runs batches on lanes. A lane has a fixed input of `batch` slots that gathering writes
-// into and the model reads. What a batch gave stays valid in a BatchOutput until that is destroyed,
-// so that a lane can go on while outputs wait for their turn to be blended. A unit's sums and input
-// live in a UnitMemory.
+// A device runs batches on lanes. A lane has inputs of `batch` slots that gathering writes into and
+// the model reads. What a batch gave stays valid in a BatchOutput until that is destroyed, so that a
+// lane can go on while outputs wait for their turn to be blended. A unit's sums and input live in a
+// UnitMemory. Model runs of a unit are numbered as in pipeline/run_order.h.
+//
+// A device may do all this later than it is asked to (a GPU does); what is asked of it is done in the
+// order of asking, and only BatchOutput::Finite waits.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "pipeline/engine.h"
 
 namespace tilery {
 
-// Immutable; may be read by several threads.
+// May be read by several threads.
 class BatchOutput {
  public:
   virtual ~BatchOutput() = default;
+  // Waits until the batch is done. Errors as Lane::Forward.
   virtual bool Finite(int64_t slot) const = 0;
 };
 
-// One unit in work. Gathering may happen on several lanes at once; Blend and Finalize are called by
-// one thread at a time.
+// One unit in work. Gathering may happen on several lanes at once; all else is called by one thread
+// at a time.
 class UnitMemory {
  public:
   virtual ~UnitMemory() = default;
   virtual int64_t nonfinite_in() const = 0;  // stored voxels of its own part (each voxel of an item
                                              // belongs to one unit)
-  // `output`, `slot`: what the model gave; null for passes without a model.
-  virtual void Blend(const Index& tile, size_t pass, const BatchOutput* output, int64_t slot) = 0;
-  // Interior and seams; the sums are given up. Called once, after all blending.
-  virtual InferOutput Finalize() = 0;
+  // Adds `count` consecutive model runs to the sums, from consecutive slots, and with them what
+  // passes without a model give at their tiles. Runs come in ascending order.
+  virtual void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
+                     int64_t slot) = 0;
+  // For units without model runs: all passes of all tiles.
+  virtual void BlendWithoutModel() = 0;
+  // Interior and seams (`tiles`, `repeated` and the like are left alone); the sums are given up.
+  // Called once, after all blending; `ready` is called once, on any thread, maybe in here. Errors
+  // come as InferResult too.
+  virtual void Finalize(std::function<void(InferResult)> ready) = 0;
 };
 
 // Used by one thread at a time.
 class Lane {
  public:
   virtual ~Lane() = default;
-  virtual void Gather(int64_t slot, const UnitMemory& unit, const Index& tile, size_t pass) = 0;
+  // Slots `slot`, `slot + 1`, ... get `count` consecutive model runs. Errors of the unit's input.
+  virtual void Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) = 0;
   virtual void Repeat(int64_t from, int64_t to) = 0;  // slot `to` gets a copy of slot `from`
   // Runs the model on all slots. Errors as Model::Run; Error(kModel) if the output's shape is
   // wrong.
   virtual std::shared_ptr<const BatchOutput> Forward() = 0;
+  // One run alone in fp32, as slot 0: for what is not finite in a narrower type. nullptr if
+  // Forward() has no narrower type.
+  virtual std::shared_ptr<const BatchOutput> Careful(UnitMemory& unit, int64_t run) = 0;
 };
 
 class Device {
  public:
   virtual ~Device() = default;
+  // By the thread that will use it.
   virtual std::unique_ptr<Lane> MakeLane() = 0;
-  // Takes memory for the unit's sums (zeros). Error(kInput) if its samples are refused.
+  // Takes memory for the unit's sums (zeros). Error(kInput) if its samples are refused. A device
+  // that `opens_early` begins to fetch the input in here, and waits for memory, if it has to, when
+  // gathering first needs it: in the order of opening.
   virtual std::unique_ptr<UnitMemory> Open(const InferWork& work) = 0;
+  virtual bool opens_early() const { return false; }
+  // Batches of a lane that may be under way when the next is begun.
+  virtual int depth() const { return 0; }
+  // Whether it adds to the profile what its stages take; else whoever calls it does.
+  virtual bool times_itself() const { return false; }
+  // Memory that inputs are best read into, and how often it had to be asked for since the engine was
+  // warm; see HostMemory.
+  virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
 };
 
 // Loads the model and proves one batch. Errors as Engine::Create.

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <future>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,20 +32,23 @@ class LanesEngine final : public Engine {
  public:
   LanesEngine(const EngineOptions& options, std::unique_ptr<Device> device, Profile& profile)
       : options_(options), device_(std::move(device)), profile_(profile) {
-    std::vector<std::unique_ptr<Lane>> lanes;
-    for (int i = 0; i < options_.lanes; ++i) lanes.push_back(device_->MakeLane());
-    for (auto& lane : lanes) {
-      threads_.emplace_back([this, lane = std::shared_ptr<Lane>(std::move(lane))] { Work(*lane); });
+    // Each lane is made by its own thread: what a device prepares may belong to that.
+    std::vector<std::future<void>> made;
+    for (int i = 0; i < options_.lanes; ++i) {
+      auto promise = std::make_shared<std::promise<void>>();
+      made.push_back(promise->get_future());
+      threads_.emplace_back([this, promise] { Live(*promise); });
+    }
+    try {
+      for (std::future<void>& lane : made) lane.get();
+    } catch (...) {
+      Stop();
+      throw;
     }
   }
 
   ~LanesEngine() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    Stop();
     // Lanes finish what they took, so all that is incomplete still stands in a queue.
     for (auto* queue : {&queue_, &without_model_}) {
       for (const Waiting& waiting : *queue) {
@@ -52,7 +57,9 @@ class LanesEngine final : public Engine {
             Error(Fault::kTransient, waiting.unit->work().item_name + ": the engine was stopped")));
         waiting.unit->Leave();
       }
+      queue->clear();
     }
+    device_.reset();  // calls what still waits for results, before anything else goes
   }
 
   void Submit(InferWork work, std::function<void(InferResult)> done) override {
@@ -65,6 +72,8 @@ class LanesEngine final : public Engine {
     auto unit = std::make_shared<UnitRun>(std::move(work), std::move(done), parked_);
     if (refused) unit->Fail(refused);
     const std::lock_guard lock(mutex_);
+    // In the order of submission, hence under the lock.
+    if (!refused && device_->opens_early()) unit->Open(*device_);
     if (refused || unit->runs() == 0) {
       without_model_.push_back({std::move(unit)});
     } else {
@@ -85,6 +94,7 @@ class LanesEngine final : public Engine {
     return queued_;
   }
   int64_t finished_batches() const override { return finished_batches_; }
+  std::shared_ptr<HostMemory> host_memory() override { return device_->host_memory(); }
 
  private:
   struct Waiting {
@@ -92,42 +102,91 @@ class LanesEngine final : public Engine {
     int64_t taken = 0;  // runs that lanes have or had
   };
 
+  // A batch whose forward pass has been asked for.
+  struct Begun {
+    Batch all;   // as taken
+    Batch open;  // those of it whose units could be opened
+    std::shared_ptr<const BatchOutput> output;  // null: nothing left to do
+    std::unique_ptr<Profile::Busy> busy;
+  };
+
+  void Live(std::promise<void>& made) {
+    std::unique_ptr<Lane> lane;
+    try {
+      lane = device_->MakeLane();
+    } catch (...) {
+      made.set_exception(std::current_exception());
+      return;
+    }
+    made.set_value();
+    Work(*lane);
+  }
+
+  void Stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
   void Work(Lane& lane) {
+    std::deque<Begun> begun;
+    const auto depth = static_cast<size_t>(device_->depth());
     for (;;) {
-      const Batch batch = Take();
-      if (batch.empty()) return;
-      Batch open;
-      for (const Slot& slot : batch) {
-        if (slot.unit->Open(*device_)) open.push_back(slot);
+      Batch batch = Take(begun.empty());
+      if (batch.empty() && begun.empty()) return;
+      const size_t keep = batch.empty() ? 0 : depth;
+      if (!batch.empty()) begun.push_back(Begin(lane, std::move(batch)));
+      while (begun.size() > keep) {
+        if (begun.front().output) Settle(lane, begun.front().open, std::move(begun.front().output));
+        Leave(begun.front().all);
+        begun.pop_front();
       }
-      if (!open.empty() && open.front().unit->runs() == 0) {
-        open.front().unit->RunWithoutModel(profile_);
-      } else if (!open.empty()) {
-        Run(lane, open);
-      }
-      {
-        const std::lock_guard lock(mutex_);
-        DropFailed();
-      }
-      for (size_t i = 0; i < batch.size(); ++i) {
-        if (i == 0 || batch[i].unit != batch[i - 1].unit) batch[i].unit->Leave();
-      }
-      changed_.notify_all();
     }
   }
 
-  // The next runs in order of submission; empty when the engine stops.
-  Batch Take() {
+  Begun Begin(Lane& lane, Batch batch) {
+    Begun begun{std::move(batch), {}, nullptr, std::make_unique<Profile::Busy>(profile_)};
+    for (const Slot& slot : begun.all) {
+      if (slot.unit->Open(*device_)) begun.open.push_back(slot);
+    }
+    if (begun.open.empty()) return begun;
+    if (begun.open.front().unit->runs() == 0) {
+      begun.open.front().unit->RunWithoutModel(HostProfile());
+    } else {
+      begun.output = TryForward(lane, begun.open);
+    }
+    return begun;
+  }
+
+  void Leave(const Batch& batch) {
+    {
+      const std::lock_guard lock(mutex_);
+      DropFailed();
+    }
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (i == 0 || batch[i].unit != batch[i - 1].unit) batch[i].unit->Leave();
+    }
+    changed_.notify_all();
+  }
+
+  // The next runs in order of submission; empty when the engine stops, or if there is no batch to be
+  // had now and the caller has better to do than to `wait`.
+  Batch Take(bool wait) {
     std::unique_lock lock(mutex_);
     const int64_t size = options_.numerics.batch;
-    changed_.wait(lock, [&] {
+    const auto ready = [&] {
       if (stopping_) return true;
       if (!without_model_.empty()) return true;
       const bool room = parked_ <= options_.lanes * size;
       return room && (queued_ >= size || (!more_coming_ && queued_ > 0));
-    });
+    };
+    if (wait) changed_.wait(lock, ready);
     Batch batch;
-    if (stopping_) return batch;
+    if (stopping_ || !ready()) return batch;
     if (!without_model_.empty()) {
       batch.push_back({without_model_.front().unit, 0});
       batch.front().unit->Enter();
@@ -155,44 +214,89 @@ class LanesEngine final : public Engine {
     });
   }
 
-  // Runs a batch that holds one item's runs, or first all and then, if that went wrong, item by
-  // item.
-  void Run(Lane& lane, const Batch& batch) {
-    const bool mixed = std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {
+  static bool Mixed(const Batch& batch) {
+    return std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {
       return slot.unit->work().item != batch.front().unit->work().item;
     });
-    std::shared_ptr<const BatchOutput> output;
+  }
+
+  // nullptr if it went wrong, and all that could be done about it has been done.
+  std::shared_ptr<const BatchOutput> TryForward(Lane& lane, const Batch& batch) {
     try {
-      output = Forward(lane, batch);
+      return Forward(lane, batch);
     } catch (...) {
-      if (mixed) return RunByItem(lane, batch);
-      for (const Slot& slot : batch)
-        slot.unit->Fail(Named(*slot.unit, slot.run, std::current_exception()));
-      return;
+      Broken(lane, batch, std::current_exception());
+      return nullptr;
     }
+  }
+
+  // The batch threw: item by item if there are several, else it is the item's fault.
+  void Broken(Lane& lane, const Batch& batch, const std::exception_ptr& error) {
+    if (Mixed(batch)) return RunByItem(lane, batch);
+    for (const Slot& slot : batch) slot.unit->Fail(Named(*slot.unit, slot.run, error));
+  }
+
+  // Takes over what a batch gave. If something in a batch of several items is not finite, all of it
+  // runs again item by item.
+  void Settle(Lane& lane, const Batch& batch, std::shared_ptr<const BatchOutput> output) {
+    const bool mixed = Mixed(batch);
     const auto finite = [&](size_t i) {
-      const Profile::Scope scope(profile_, Stage::kBlend, batch[i].unit->work().unit);
+      const auto scope = HostScope(Stage::kBlend, batch[i], 0);
       return output->Finite(static_cast<int64_t>(i));
     };
-    if (mixed) {
-      for (size_t i = 0; i < batch.size(); ++i) {
+    // What is looked at is blended at once, while it lies in the cache; a device that runs behind
+    // prefers to be asked for much at a time.
+    const size_t together = device_->depth() > 0 ? batch.size() : 1;
+    try {
+      for (size_t i = 0; mixed && i < batch.size(); ++i) {
         if (finite(i)) continue;
         output.reset();
         return RunByItem(lane, batch);
       }
-    }
-    for (size_t i = 0; i < batch.size(); ++i) {
-      UnitRun& unit = *batch[i].unit;
-      // One item: what is looked at is blended at once, while it lies in the cache.
-      if (!mixed && !finite(i)) {
-        unit.Fail(std::make_exception_ptr(
-            Error(Fault::kModel, unit.work().item_name + ": what model " +
-                                     Printable(options_.model.native()) + " makes of the tile " +
-                                     ToString(unit.InputBox(batch[i].run)) + " is not finite")));
-      } else {
-        unit.Accept(batch[i].run, output, static_cast<int64_t>(i), profile_);
+      for (size_t i = 0; i < batch.size();) {
+        if (!mixed && !finite(i)) {
+          RunCarefully(lane, batch[i]);
+          ++i;
+          continue;
+        }
+        size_t end = i + 1;
+        while (end < batch.size() && end - i < together && Follows(batch[end - 1], batch[end]) &&
+               (mixed || finite(end))) {
+          ++end;
+        }
+        batch[i].unit->Accept(batch[i].run, static_cast<int64_t>(end - i), output,
+                              static_cast<int64_t>(i), HostProfile());
+        i = end;
       }
+    } catch (...) {  // the device has failed under the batch; nothing of it can be tried again here
+      for (const Slot& slot : batch)
+        slot.unit->Fail(Named(*slot.unit, slot.run, std::current_exception()));
     }
+  }
+
+  static bool Follows(const Slot& a, const Slot& b) {
+    return a.unit == b.unit && a.run + 1 == b.run;
+  }
+
+  // What is not finite in the model's type may be so in fp32; else its unit fails.
+  void RunCarefully(Lane& lane, const Slot& slot) {
+    UnitRun& unit = *slot.unit;
+    try {
+      if (auto output = lane.Careful(unit.memory(), slot.run)) {
+        unit.AddRepeated(1);
+        if (output->Finite(0)) {
+          unit.AddCareful(1);
+          unit.Accept(slot.run, 1, std::move(output), 0, HostProfile());
+          return;
+        }
+      }
+    } catch (...) {
+      return unit.Fail(Named(unit, slot.run, std::current_exception()));
+    }
+    unit.Fail(std::make_exception_ptr(
+        Error(Fault::kModel, unit.work().item_name + ": what model " +
+                                 Printable(options_.model.native()) + " makes of the tile " +
+                                 ToString(unit.InputBox(slot.run)) + " is not finite")));
   }
 
   void RunByItem(Lane& lane, const Batch& batch) {
@@ -203,26 +307,34 @@ class LanesEngine final : public Engine {
       if (std::any_of(batch.begin(), batch.begin() + i, of_item)) continue;
       Batch alone;
       std::copy_if(batch.begin(), batch.end(), std::back_inserter(alone), of_item);
-      Run(lane, alone);
+      if (auto output = TryForward(lane, alone)) Settle(lane, alone, std::move(output));
     }
   }
 
   std::shared_ptr<const BatchOutput> Forward(Lane& lane, const Batch& batch) {
     const auto used = static_cast<int64_t>(batch.size());
     {
-      const Profile::Scope scope(profile_, Stage::kH2d, batch.front().unit->work().unit,
-                                 used * options_.channels_in * Product(options_.tile) * 4);
-      for (int64_t i = 0; i < used; ++i) {
-        const UnitRun::Position at = batch[i].unit->At(batch[i].run);
-        lane.Gather(i, batch[i].unit->memory(), at.tile, at.pass);
+      const auto scope = HostScope(Stage::kH2d, batch.front(),
+                                   used * options_.channels_in * Product(options_.tile) * 4);
+      for (int64_t i = 0, end; i < used; i = end) {
+        end = i + 1;
+        while (end < used && Follows(batch[end - 1], batch[end])) ++end;
+        lane.Gather(i, batch[i].unit->memory(), batch[i].run, end - i);
       }
       // A copy of a real tile: filling that the model has never a reason to refuse.
       for (int64_t i = used; i < options_.numerics.batch; ++i) lane.Repeat(used - 1, i);
     }
-    const Profile::Scope scope(profile_, Stage::kCompute, batch.front().unit->work().unit);
+    const auto scope = HostScope(Stage::kCompute, batch.front(), 0);
     auto output = lane.Forward();
     ++finished_batches_;
     return output;
+  }
+
+  // What the host does counts as the stage's time, unless the device works by itself.
+  Profile* HostProfile() { return device_->times_itself() ? nullptr : &profile_; }
+  std::unique_ptr<Profile::Scope> HostScope(Stage stage, const Slot& slot, int64_t bytes) {
+    if (device_->times_itself()) return nullptr;
+    return std::make_unique<Profile::Scope>(profile_, stage, slot.unit->work().unit, bytes);
   }
 
   // The same fault, with the item and the tile in front.
@@ -240,7 +352,7 @@ class LanesEngine final : public Engine {
   }
 
   const EngineOptions options_;
-  const std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> device_;
   Profile& profile_;
   std::atomic<int64_t> finished_batches_{0};
   std::atomic<int64_t> parked_{0};  // outputs that wait for their turn
@@ -258,13 +370,18 @@ class LanesEngine final : public Engine {
 
 }  // namespace
 
+std::unique_ptr<Engine> MakeEngine(const EngineOptions& options, std::unique_ptr<Device> device,
+                                   Profile& profile) {
+  return std::make_unique<LanesEngine>(options, std::move(device), profile);
+}
+
 std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Profile& profile) {
   CheckOptions(options);
   if (options.device != "cpu") {
     throw Error(Fault::kUsage, "device \"" + options.device +
-                                   "\" is not supported yet; execution.devices may be: cpu");
+                                   "\" is not supported by this worker; it runs models on: cpu");
   }
-  return std::make_unique<LanesEngine>(options, MakeCpuDevice(options), profile);
+  return MakeEngine(options, MakeCpuDevice(options), profile);
 }
 
 }  // namespace tilery

@@ -49,18 +49,46 @@ struct InferWork {
   std::shared_ptr<const void> keep;  // owns input's memory
 };
 
+// Memory for inputs and results that a device can copy from and to without a detour. Thread-safe;
+// lives until all its memory has been given back.
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+  virtual std::byte* Allocate(size_t bytes) = 0;  // aligned to 64; throws std::bad_alloc
+  virtual void Free(std::byte* data, size_t bytes) noexcept = 0;
+};
+
+// Bytes owned together with others; not cleared when they are made.
+class SharedBytes {
+ public:
+  SharedBytes() = default;
+  explicit SharedBytes(size_t size) : data_(new std::byte[size]), size_(size) {}
+  SharedBytes(std::shared_ptr<std::byte[]> data, size_t size)
+      : data_(std::move(data)), size_(size) {}
+  std::byte* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::byte* begin() const { return data(); }
+  std::byte* end() const { return data() + size_; }
+
+ private:
+  std::shared_ptr<std::byte[]> data_;
+  size_t size_ = 0;
+};
+
 struct SeamPartial {
   Box box;
   std::vector<float> sums;  // [z,y,x,c], `transfer->accumulators` channels
 };
 
 struct InferOutput {
-  Box interior;                             // may be empty
-  std::vector<std::byte> interior_samples;  // [z,y,x,c] out_dtype, out_channels
-  std::vector<SeamPartial> seams;           // in the order of geometry->seams(block)
-  int64_t tiles = 0;                        // accepted model runs: tiles x passes with Op::kModel
-  int64_t repeated = 0;                     // model runs thrown away or run again
-  int64_t nonfinite_in = 0;                 // input voxels that were not finite
+  Box interior;                    // may be empty
+  SharedBytes interior_samples;    // [z,y,x,c] out_dtype, out_channels
+  std::vector<SeamPartial> seams;  // in the order of geometry->seams(block)
+  int64_t tiles = 0;               // accepted model runs: tiles x passes with Op::kModel
+  int64_t repeated = 0;            // model runs thrown away or run again
+  int64_t careful = 0;             // of `tiles`, run in fp32 since they were not finite otherwise
+  int64_t nonfinite_in = 0;        // input voxels that were not finite
 };
 
 using InferResult = std::variant<InferOutput, std::exception_ptr>;
@@ -79,7 +107,14 @@ class Engine {
   virtual void MoreComing(bool more) = 0;
   virtual int64_t queued_tiles() const = 0;  // model runs submitted and not yet taken into a batch
   virtual int64_t finished_batches() const = 0;  // sign of life for heartbeats
+  // Memory that inputs are best read into; nullptr: any. Usable after the engine has gone.
+  virtual std::shared_ptr<HostMemory> host_memory() = 0;
 };
+
+// Runs units on `device`, made of the same options. `profile` outlives the engine.
+class Device;
+std::unique_ptr<Engine> MakeEngine(const EngineOptions& options, std::unique_ptr<Device> device,
+                                   Profile& profile);
 
 // Sums seam partials in plan order and finalizes them: what an assemble unit does per seam cell.
 // `sums`: [z,y,x,accumulators] f32 dense; `out`: transfer.out_dtype, out_channels, same shape.

@@ -39,8 +39,11 @@ Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes
 }
 
 Profile::Scope::~Scope() {
-  profile_.Leave(stage_, unit_, bytes_, begin_, std::chrono::steady_clock::now());
+  profile_.Add(stage_, unit_, bytes_, begin_, std::chrono::steady_clock::now(), ThreadNumber());
+  profile_.Leave();
 }
+
+Profile::Busy::~Busy() { profile_.Leave(); }
 
 // Busy time is taken from a clock read under the lock: only then are its intervals disjoint. With
 // the scopes' own times, one that waited for the lock would count what another counted already.
@@ -49,19 +52,23 @@ void Profile::Enter() {
   if (open_++ == 0) open_since_ = std::chrono::steady_clock::now();
 }
 
-void Profile::Leave(Stage stage, int64_t unit, int64_t bytes,
-                    std::chrono::steady_clock::time_point begin,
-                    std::chrono::steady_clock::time_point now) {
+void Profile::Leave() {
+  const std::lock_guard lock(mutex_);
+  if (--open_ == 0) busy_s_ += Seconds(std::chrono::steady_clock::now() - open_since_);
+}
+
+void Profile::Add(Stage stage, int64_t unit, int64_t bytes,
+                  std::chrono::steady_clock::time_point begin,
+                  std::chrono::steady_clock::time_point end, uint32_t row) {
   using std::chrono::duration_cast;
   using std::chrono::microseconds;
   const TraceEvent event{StageName(stage), duration_cast<microseconds>(begin - start_).count(),
-                         duration_cast<microseconds>(now - begin).count(), ThreadNumber(), unit};
+                         duration_cast<microseconds>(end - begin).count(), row, unit};
   const std::lock_guard lock(mutex_);
   StageTotals& totals = totals_[static_cast<size_t>(stage)];
-  totals.s += Seconds(now - begin);
+  totals.s += Seconds(end - begin);
   totals.calls += 1;
   totals.bytes += bytes;
-  if (--open_ == 0) busy_s_ += Seconds(std::chrono::steady_clock::now() - open_since_);
   if (trace_.size() < kTraceEvents) {
     trace_.push_back(event);
   } else {

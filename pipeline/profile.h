@@ -46,6 +46,19 @@ class Profile {
     int64_t unit_, bytes_;
     std::chrono::steady_clock::time_point begin_;
   };
+  // Counts time as busy, of no stage: while a device works on what this process has asked of it.
+  class Busy {
+   public:
+    explicit Busy(Profile& profile) : profile_(profile) { profile_.Enter(); }
+    ~Busy();
+    Busy(const Busy&) = delete;
+
+   private:
+    Profile& profile_;
+  };
+  // A piece of work that a device has timed itself. `row`: of the trace, beside the threads' rows.
+  void Add(Stage stage, int64_t unit, int64_t bytes, std::chrono::steady_clock::time_point begin,
+           std::chrono::steady_clock::time_point end, uint32_t row = 1000);
   std::array<StageTotals, kStages> totals() const;
   double busy_s() const;  // time with at least one scope open
   double alive_s() const;
@@ -54,8 +67,7 @@ class Profile {
  private:
   friend class Scope;
   void Enter();
-  void Leave(Stage stage, int64_t unit, int64_t bytes, std::chrono::steady_clock::time_point begin,
-             std::chrono::steady_clock::time_point now);
+  void Leave();
   const std::chrono::steady_clock::time_point start_;
   mutable std::mutex mutex_;  // guards all below
   std::array<StageTotals, kStages> totals_{};

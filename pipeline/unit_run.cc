@@ -12,23 +12,13 @@ UnitRun::UnitRun(InferWork work, std::function<void(InferResult)> done,
     : work_(std::move(work)), done_(std::move(done)), parked_count_(parked) {
   // Work that will be refused may name any block.
   if (work_.block < 0 || work_.block >= work_.geometry->units()) return;
-  tiles_box_ = work_.geometry->unit_tiles(work_.block);
-  tiles_ = tiles_box_.voxels();
-  for (size_t p = 0; p < work_.transfer->passes.size(); ++p) {
-    if (work_.transfer->passes[p].op == Pass::Op::kModel) model_passes_.push_back(p);
-  }
+  order_.emplace(*work_.geometry, work_.block, *work_.transfer);
+  runs_ = order_->runs();
 }
 
-UnitRun::Position UnitRun::At(int64_t run) const {
-  const auto passes = static_cast<int64_t>(model_passes_.size());
-  const int64_t flat = run / passes;
-  const int64_t nx = tiles_box_.extent(2), ny = tiles_box_.extent(1);
-  return {{tiles_box_.begin[0] + flat / (nx * ny), tiles_box_.begin[1] + flat / nx % ny,
-           tiles_box_.begin[2] + flat % nx},
-          model_passes_[run % passes]};
+Box UnitRun::InputBox(int64_t run) const {
+  return work_.geometry->grid().input_box(order_->At(run).tile);
 }
-
-Box UnitRun::InputBox(int64_t run) const { return work_.geometry->grid().input_box(At(run).tile); }
 
 void UnitRun::Enter() {
   const std::lock_guard lock(mutex_);
@@ -50,26 +40,27 @@ bool UnitRun::Open(Device& device) {
   return error_ == nullptr;
 }
 
-void UnitRun::Accept(int64_t run, std::shared_ptr<const BatchOutput> output, int64_t slot,
-                     Profile& profile) {
+void UnitRun::Accept(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
+                     int64_t slot, Profile* profile) {
   std::unique_lock lock(mutex_);
   if (error_) return;
-  parked_.emplace(run, Parked{std::move(output), slot});
-  ++parked_count_;
+  parked_.emplace(run, Parked{std::move(output), slot, count});
+  parked_count_ += count;
   if (blending_) return;  // that lane goes on until nothing is left whose turn it is
   blending_ = true;
   try {
     while (!error_ && !parked_.empty() && parked_.begin()->first == next_) {
-      const Parked from = std::move(parked_.begin()->second);
+      Parked from = std::move(parked_.begin()->second);
       parked_.erase(parked_.begin());
-      --parked_count_;
+      parked_count_ -= from.count;
       lock.unlock();
       {
-        const Profile::Scope scope(profile, Stage::kBlend, work_.unit);
-        BlendRun(next_, from);
+        std::optional<Profile::Scope> scope;
+        if (profile != nullptr) scope.emplace(*profile, Stage::kBlend, work_.unit);
+        memory_->Blend(next_, from.count, std::move(from.output), from.slot);
       }
       lock.lock();
-      ++next_;
+      next_ += from.count;
     }
     blending_ = false;
     const bool complete = !error_ && next_ == runs();
@@ -81,32 +72,12 @@ void UnitRun::Accept(int64_t run, std::shared_ptr<const BatchOutput> output, int
   }
 }
 
-void UnitRun::BlendRun(int64_t run, const Parked& from) {
-  const auto passes = static_cast<int64_t>(model_passes_.size());
-  const Position at = At(run);
-  const int64_t k = run % passes;
-  const size_t first = k == 0 ? 0 : model_passes_[k - 1] + 1;
-  for (size_t p = first; p < at.pass; ++p) memory_->Blend(at.tile, p, nullptr, 0);
-  memory_->Blend(at.tile, at.pass, from.output.get(), from.slot);
-  if (k + 1 < passes) return;
-  for (size_t p = at.pass + 1; p < work_.transfer->passes.size(); ++p) {
-    memory_->Blend(at.tile, p, nullptr, 0);
-  }
-}
-
-void UnitRun::RunWithoutModel(Profile& profile) {
+void UnitRun::RunWithoutModel(Profile* profile) {
   try {
     {
-      const Profile::Scope scope(profile, Stage::kBlend, work_.unit);
-      for (int64_t z = tiles_box_.begin[0]; z < tiles_box_.end[0]; ++z) {
-        for (int64_t y = tiles_box_.begin[1]; y < tiles_box_.end[1]; ++y) {
-          for (int64_t x = tiles_box_.begin[2]; x < tiles_box_.end[2]; ++x) {
-            for (size_t p = 0; p < work_.transfer->passes.size(); ++p) {
-              memory_->Blend({z, y, x}, p, nullptr, 0);
-            }
-          }
-        }
-      }
+      std::optional<Profile::Scope> scope;
+      if (profile != nullptr) scope.emplace(*profile, Stage::kBlend, work_.unit);
+      memory_->BlendWithoutModel();
     }
     Finish(profile);
   } catch (...) {
@@ -114,22 +85,30 @@ void UnitRun::RunWithoutModel(Profile& profile) {
   }
 }
 
-void UnitRun::Finish(Profile& profile) {
-  InferOutput out;
-  {
-    Profile::Scope scope(profile, Stage::kD2h, work_.unit);
-    out = memory_->Finalize();
-    auto bytes = static_cast<int64_t>(out.interior_samples.size());
-    for (const SeamPartial& seam : out.seams) bytes += seam.sums.size() * sizeof(float);
-    scope.AddBytes(bytes);
+void UnitRun::Finish(Profile* profile) {
+  std::shared_ptr<Profile::Scope> scope;
+  if (profile != nullptr) {
+    scope = std::make_shared<Profile::Scope>(*profile, Stage::kD2h, work_.unit);
   }
-  out.tiles = runs();
-  out.nonfinite_in = memory_->nonfinite_in();
-  {
-    const std::lock_guard lock(mutex_);
-    out.repeated = repeated_;
-  }
-  End(std::move(out));
+  memory_->Finalize([self = shared_from_this(), scope](InferResult result) mutable {
+    if (auto* out = std::get_if<InferOutput>(&result)) {
+      auto bytes = static_cast<int64_t>(out->interior_samples.size());
+      for (const SeamPartial& seam : out->seams) bytes += seam.sums.size() * sizeof(float);
+      if (scope) scope->AddBytes(bytes);
+      out->tiles = self->runs();
+      out->nonfinite_in = self->memory_->nonfinite_in();
+      const std::lock_guard lock(self->mutex_);
+      out->repeated = self->repeated_;
+      out->careful = self->careful_;
+    }
+    scope.reset();
+    self->End(std::move(result));
+  });
+}
+
+void UnitRun::AddCareful(int64_t runs) {
+  const std::lock_guard lock(mutex_);
+  careful_ += runs;
 }
 
 void UnitRun::AddRepeated(int64_t runs) {

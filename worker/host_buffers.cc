@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 namespace tilery {
 namespace {
@@ -17,27 +18,41 @@ struct HostBuffers::State {
     size_t bytes;
   };
   const size_t max_free;
+  const std::shared_ptr<HostMemory> memory;
   std::mutex mutex;
   std::vector<Idle> idle;  // in the order of their return
   size_t free_bytes = 0;
   int64_t misses = 0;
   bool warm = false;
 
-  explicit State(size_t limit) : max_free(limit) { idle.reserve(64); }
+  State(size_t limit, std::shared_ptr<HostMemory> from)
+      : max_free(limit), memory(std::move(from)) {
+    idle.reserve(64);
+  }
   ~State() {
-    for (const Idle& buffer : idle) ::operator delete(buffer.data, kAlign);
+    for (const Idle& buffer : idle) Release(buffer.data, buffer.bytes);
+  }
+
+  std::byte* Allocate(size_t bytes) {
+    if (memory) return memory->Allocate(bytes);
+    return static_cast<std::byte*>(::operator new(bytes, kAlign));
+  }
+  void Release(std::byte* data, size_t bytes) noexcept {
+    if (memory) return memory->Free(data, bytes);
+    ::operator delete(data, kAlign);
   }
 
   void Return(std::byte* data, size_t bytes) noexcept {
     const std::lock_guard lock(mutex);
     if (bytes > max_free || idle.size() == idle.capacity()) {
-      ::operator delete(data, kAlign);
+      Release(data, bytes);
       return;
     }
     size_t drop = 0;
     while (free_bytes + bytes > max_free) {
       free_bytes -= idle[drop].bytes;
-      ::operator delete(idle[drop++].data, kAlign);
+      Release(idle[drop].data, idle[drop].bytes);
+      ++drop;
     }
     idle.erase(idle.begin(), idle.begin() + static_cast<ptrdiff_t>(drop));
     idle.push_back({data, bytes});
@@ -45,7 +60,8 @@ struct HostBuffers::State {
   }
 };
 
-HostBuffers::HostBuffers(size_t max_free) : state_(std::make_shared<State>(max_free)) {}
+HostBuffers::HostBuffers(size_t max_free, std::shared_ptr<HostMemory> memory)
+    : state_(std::make_shared<State>(max_free, std::move(memory))) {}
 
 size_t HostBuffers::Rounded(size_t bytes) {
   constexpr size_t kSmallest = 4096;
@@ -70,7 +86,7 @@ std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
       ++state_->misses;
     }
   }
-  if (data == nullptr) data = static_cast<std::byte*>(::operator new(size, kAlign));
+  if (data == nullptr) data = state_->Allocate(size);
   return {data, [state = state_, size](std::byte* p) { state->Return(p, size); }};
 }
 

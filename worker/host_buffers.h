@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "pipeline/engine.h"
+
 namespace tilery {
 
 // Thread-safe. Buffers may outlive the pool. Sizes are rounded up to quarters of powers of two, at
@@ -15,7 +17,8 @@ namespace tilery {
 // `max_free` bytes lie idle: beyond that the one idle for longest goes back to the system.
 class HostBuffers {
  public:
-  explicit HostBuffers(size_t max_free);
+  // `memory`: where they come from; nullptr: the heap.
+  explicit HostBuffers(size_t max_free, std::shared_ptr<HostMemory> memory = nullptr);
   // At least `bytes` bytes, aligned to 64, content undefined. Throws std::bad_alloc.
   std::shared_ptr<std::byte> Take(size_t bytes);
   // Allocations since the last MarkWarm(), or 0 before the first.

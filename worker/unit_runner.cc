@@ -58,7 +58,7 @@ class Pool {
 struct UnitRunner::Impl {
   UnitEnv env;
   Profile& profile;
-  HostBuffers buffers{kIdleBuffers};
+  HostBuffers buffers;
   std::function<void(const Lease&, const Outcome&)> finished;
   std::unique_ptr<Engine> engine;
   Pool readers, writers;
@@ -80,6 +80,7 @@ struct UnitRunner::Impl {
   Impl(RunnerOptions options, std::unique_ptr<Engine> the_engine, Profile& the_profile,
        std::function<void(const Lease&, const Outcome&)> on_finished)
       : profile(the_profile),
+        buffers(kIdleBuffers, the_engine->host_memory()),
         finished(std::move(on_finished)),
         engine(std::move(the_engine)),
         readers(options.readers),

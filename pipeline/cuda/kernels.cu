@@ -1,10 +1,4 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
-#include <string>
-
-#include "io/error.h"
+#include "pipeline/cuda/device_functions.cuh"
 #include "pipeline/cuda/kernels.h"
 
 namespace tilery::cuda {
@@ -18,51 +12,8 @@ int Blocks(int64_t count) {
   return static_cast<int>(blocks < 1 ? 1 : (blocks > kMaxBlocks ? kMaxBlocks : blocks));
 }
 
-void CheckLaunch(const char* what) {
-  const cudaError_t status = cudaGetLastError();
-  if (status == cudaSuccess) return;
-  throw Error(Fault::kInternal,
-              std::string("CUDA kernel ") + what + ": " + cudaGetErrorString(status));
-}
-
 __device__ int64_t ThreadIndex() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ int64_t ThreadCount() { return int64_t{gridDim.x} * blockDim.x; }
-
-__device__ float Widen(float v) { return v; }
-__device__ float Widen(__half v) { return __half2float(v); }
-__device__ float Widen(__nv_bfloat16 v) { return __bfloat162float(v); }
-
-__device__ void Narrow(float v, float* to) { *to = v; }
-__device__ void Narrow(float v, __half* to) { *to = __float2half_rn(v); }
-__device__ void Narrow(float v, __nv_bfloat16* to) { *to = __float2bfloat16_rn(v); }
-
-// PadSource() of pipeline/geometry.h.
-__device__ int64_t Source(int64_t i, int64_t n, Pad pad) {
-  if (i < n) return i;
-  if (pad == Pad::kZero) return -1;
-  if (pad == Pad::kEdge || n == 1) return n - 1;
-  const int64_t period = 2 * (n - 1), at = i % period;
-  return at < n ? at : period - at;
-}
-
-template <typename Stored>
-__device__ double AsDouble(Stored v) {
-  return static_cast<double>(v);
-}
-__device__ double AsDouble(__half v) { return static_cast<double>(__half2float(v)); }
-
-template <typename Stored>
-struct LowestStored {
-  static constexpr int64_t value = 0;
-};
-template <>
-struct LowestStored<int8_t> {
-  static constexpr int64_t value = -128;
-};
-template <>
-struct LowestStored<int16_t> {
-  static constexpr int64_t value = -32768;
-};
 
 template <typename Stored, typename Out>
 __global__ void GatherKernel(const __grid_constant__ GatherTask t) {
@@ -80,11 +31,7 @@ __global__ void GatherKernel(const __grid_constant__ GatherTask t) {
       float value = channel.zero;
       if (!none) {
         const Stored stored = *reinterpret_cast<const Stored*>(at + channel.stored * t.stride[0]);
-        value =
-            channel.values != nullptr
-                ? channel
-                      .values[static_cast<int64_t>(AsDouble(stored)) - LowestStored<Stored>::value]
-                : Normalise(AsDouble(stored), channel.terms);
+        value = InputValue(stored, channel);
       }
       if (t.replace_nonfinite && !IsFinite(value)) value = channel.filling;
       const int64_t to = t.layout == ModelLayout::kPlanar ? c * voxels + v : v * t.channels + c;
@@ -93,12 +40,40 @@ __global__ void GatherKernel(const __grid_constant__ GatherTask t) {
   }
 }
 
+// Bits of the exponent in a word of 32 bits: one value of 32 bits or two of 16.
+__device__ uint32_t ExponentBits(float) { return 0x7f800000u; }
+__device__ uint32_t ExponentBits(__half) { return 0x7c007c00u; }
+__device__ uint32_t ExponentBits(__nv_bfloat16) { return 0x7f807f80u; }
+
 template <typename Value>
-__global__ void FindNonFiniteKernel(const Value* values, int64_t count, int32_t* flag) {
-  uint32_t any = 0;
-  for (int64_t i = ThreadIndex(); i < count; i += ThreadCount())
-    any |= NonFiniteSign(Widen(values[i]));
-  if (any >> 31) *flag = 1;  // all who write, write the same
+__device__ bool WordIsFinite(uint32_t word) {
+  const uint32_t mask = ExponentBits(Value{});
+  if (sizeof(Value) == 4) return (word & mask) != mask;
+  const uint32_t missing = (word & mask) ^ mask;  // per half: 0 if all of its exponent is ones
+  return (missing & 0xffffu) != 0 && (missing >> 16) != 0;
+}
+
+// `blocks` blocks for each slot. `whole`: slots are multiples of 16 bytes, and so is `values`.
+template <typename Value>
+__global__ void FindNonFiniteKernel(const Value* values, int64_t count, int32_t blocks, bool whole,
+                                    int32_t* flags) {
+  const int64_t slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
+  const Value* const from = values + slot * count;
+  const int64_t step = int64_t{blocks} * blockDim.x;
+  bool bad = false;
+  if (whole) {
+    const uint4* const words = reinterpret_cast<const uint4*>(from);
+    const int64_t all = count * static_cast<int64_t>(sizeof(Value)) / 16;
+    for (int64_t i = block * blockDim.x + threadIdx.x; i < all; i += step) {
+      const uint4 w = words[i];
+      bad |= !(WordIsFinite<Value>(w.x) && WordIsFinite<Value>(w.y) && WordIsFinite<Value>(w.z) &&
+               WordIsFinite<Value>(w.w));
+    }
+  } else {
+    for (int64_t i = block * blockDim.x + threadIdx.x; i < count; i += step)
+      bad |= (NonFiniteSign(Widen(from[i])) >> 31) != 0;
+  }
+  if (__syncthreads_or(bad) && threadIdx.x == 0) flags[slot] = 1;  // all who write, write the same
 }
 
 template <typename Value>
@@ -137,46 +112,6 @@ __global__ void BlendKernel(const __grid_constant__ BlendTask t) {
   }
 }
 
-// Post operations on one voxel's colours. Returns how many are left.
-__device__ int ApplyPost(const FinalizeTask& t, float* v) {
-  int channels = t.colours;
-  for (int p = 0; p < t.posts; ++p) {
-    const PostStep& step = t.post[p];
-    const float a = static_cast<float>(step.a), b = static_cast<float>(step.b);
-    switch (step.kind) {
-      case PostKind::kClamp:
-        for (int c = 0; c < channels; ++c) v[c] = Clamp(v[c], a, b);
-        break;
-      case PostKind::kSigmoid:
-        for (int c = 0; c < channels; ++c) v[c] = Sigmoid(v[c]);
-        break;
-      case PostKind::kThreshold:
-        for (int c = 0; c < channels; ++c) v[c] = Threshold(v[c], a);
-        break;
-      case PostKind::kScale:
-        for (int c = 0; c < channels; ++c) v[c] = ScaleBy(v[c], step.a, step.b);
-        break;
-      case PostKind::kLabels:
-        for (int c = 0; c < channels; ++c) {
-          const float last = static_cast<float>(t.label_count - 1);
-          v[c] = static_cast<float>(
-              t.labels[static_cast<int>(v[c] > 0 ? (v[c] < last ? v[c] : last) : 0)]);
-        }
-        break;
-      case PostKind::kSoftmax:
-        if (channels > 0) Softmax(v, channels, 1);
-        break;
-      case PostKind::kArgmax:
-        if (channels > 0) {
-          v[0] = static_cast<float>(Argmax(v, channels, 1));
-          channels = 1;
-        }
-        break;
-    }
-  }
-  return channels;
-}
-
 template <typename Stored>
 __device__ void Store(float v, const QuantiseTerms& terms, Stored* to, int32_t*) {
   *to = static_cast<Stored>(Quantise(v, terms));
@@ -184,9 +119,7 @@ __device__ void Store(float v, const QuantiseTerms& terms, Stored* to, int32_t*)
 __device__ void Store(float v, const QuantiseTerms&, float* to, int32_t*) { *to = v; }
 __device__ void Store(float v, const QuantiseTerms&, double* to, int32_t*) { *to = v; }
 __device__ void Store(float v, const QuantiseTerms&, __half* to, int32_t* overflow) {
-  const __half half = __float2half_rn(v);
-  if (IsFinite(v) && !IsFinite(__half2float(half))) *overflow = 1;
-  *to = half;
+  StoreHalf(v, to, overflow);
 }
 
 template <typename Stored>
@@ -202,7 +135,7 @@ __global__ void FinalizeKernel(const __grid_constant__ FinalizeTask t) {
         t.begin[2] + x - t.sums_begin[2];
     float v[kMaxChannels];
     for (int c = 0; c < t.colours; ++c) v[c] = t.sums[t.accumulator[c] * plane + from];
-    const int colours = ApplyPost(t, v);
+    const int colours = ApplyPost(t, 0, t.colours, v);
     Stored* to = static_cast<Stored*>(t.out) + i * t.out_channels;
     for (int c = 0; c < colours; ++c) Store(v[c], t.colour_terms, to + c, t.overflow);
     for (int c = 0; c < t.alphas; ++c) {
@@ -234,49 +167,6 @@ __global__ void InterleaveKernel(const __grid_constant__ InterleaveTask t) {
   }
 }
 
-void Require(bool holds, const char* what) {
-  if (!holds) throw Error(Fault::kInternal, std::string("CUDA device: ") + what);
-}
-
-// Calls `launch` with a value of the type that stands for `dtype`.
-template <typename Launch>
-void OnStored(DType dtype, const Launch& launch) {
-  switch (dtype) {
-    case DType::kU8:
-      return launch(uint8_t{});
-    case DType::kI8:
-      return launch(int8_t{});
-    case DType::kU16:
-      return launch(uint16_t{});
-    case DType::kI16:
-      return launch(int16_t{});
-    case DType::kU32:
-      return launch(uint32_t{});
-    case DType::kI32:
-      return launch(int32_t{});
-    case DType::kF16:
-      return launch(__half{});
-    case DType::kF32:
-      return launch(float{});
-    case DType::kF64:
-      return launch(double{});
-  }
-}
-
-template <typename Launch>
-void OnModelType(ModelType type, const Launch& launch) {
-  switch (type) {
-    case ModelType::kF32:
-      return launch(float{});
-    case ModelType::kF16:
-      return launch(__half{});
-    case ModelType::kBf16:
-      return launch(__nv_bfloat16{});
-  }
-}
-
-int64_t Voxels(const int64_t shape[3]) { return shape[0] * shape[1] * shape[2]; }
-
 }  // namespace
 
 void Gather(const GatherTask& task, Stream stream) {
@@ -290,13 +180,24 @@ void Gather(const GatherTask& task, Stream stream) {
   CheckLaunch("gather");
 }
 
-void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t* flag,
-                   Stream stream) {
+void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots,
+                   int32_t* flags, Stream stream) {
+  if (slots == 0) return;
+  const auto status = cudaMemsetAsync(flags, 0, slots * sizeof(int32_t), stream);
+  if (status != cudaSuccess) {
+    throw Error(Fault::kInternal, std::string("cudaMemsetAsync: ") + cudaGetErrorString(status));
+  }
   OnModelType(type, [&](auto value) {
     using Value = decltype(value);
-    const int blocks = Blocks(count) < 4096 ? Blocks(count) : 4096;
-    FindNonFiniteKernel<Value>
-        <<<blocks, kThreads, 0, stream>>>(static_cast<const Value*>(values), count, flag);
+    const bool whole = count * static_cast<int64_t>(sizeof(Value)) % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(values) % 16 == 0;
+    // Some 2,000 blocks over all slots fill any GPU; a block has at least a few values a thread.
+    const int64_t most = (count + 8 * kThreads - 1) / (8 * kThreads);
+    int64_t blocks = (2048 + slots - 1) / slots;
+    if (blocks > most) blocks = most;
+    if (blocks < 1) blocks = 1;
+    FindNonFiniteKernel<Value><<<static_cast<unsigned>(blocks * slots), kThreads, 0, stream>>>(
+        static_cast<const Value*>(values), count, static_cast<int32_t>(blocks), whole, flags);
   });
   CheckLaunch("find non-finite");
 }

@@ -51,8 +51,10 @@ struct GatherTask {
 };
 void Gather(const GatherTask& task, Stream stream);
 
-// Sets *flag to 1 if any of `count` values is not finite; never clears it.
-void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t* flag, Stream stream);
+// Sets flags[i] to 1 if any of the `count` values of slot i is not finite, else to 0: slots follow
+// each other without gaps.
+void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots,
+                   int32_t* flags, Stream stream);
 
 // One slot of model output -> sums, as BlendTile. The windows' part of the tile is `box`, in output
 // voxels.

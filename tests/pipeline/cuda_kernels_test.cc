@@ -304,15 +304,28 @@ TEST_F(CudaKernels, ValuesBeyondF16AndValuesThatAreNotFiniteAreReported) {
   cuda::Finalize(task, nullptr);
   EXPECT_EQ(flag.Read()[0], 1);
 
-  std::vector<float> values(100'000, 1.0f);
-  const OnDevice<int32_t> found({0});
-  cuda::FindNonFinite(OnDevice<float>(values).data(), cuda::ModelType::kF32, 100'000, found.data(),
-                      nullptr);
-  EXPECT_EQ(found.Read()[0], 0);
-  values[77'777] = -std::numeric_limits<float>::infinity();
-  const OnDevice<float> bad(values);
-  cuda::FindNonFinite(bad.data(), cuda::ModelType::kF32, 100'000, found.data(), nullptr);
-  EXPECT_EQ(found.Read()[0], 1);
+  for (const int64_t count : {100'000, 99'999, 7}) {  // by 16 bytes, and one by one
+    std::vector<float> values(3 * count, 1.0f);
+    values[count / 2 + 2] = std::numeric_limits<float>::max();
+    const OnDevice<int32_t> found(std::vector<int32_t>(3, 9));
+    cuda::FindNonFinite(OnDevice<float>(values).data(), cuda::ModelType::kF32, count, 3,
+                        found.data(), nullptr);
+    EXPECT_EQ(found.Read(), (std::vector<int32_t>{0, 0, 0}));
+    values[2 * count - 1] = -std::numeric_limits<float>::infinity();
+    const OnDevice<float> bad(values);
+    cuda::FindNonFinite(bad.data(), cuda::ModelType::kF32, count, 3, found.data(), nullptr);
+    EXPECT_EQ(found.Read(), (std::vector<int32_t>{0, 1, 0}));
+  }
+  for (const uint16_t bits : {uint16_t{0x7c00}, uint16_t{0xfe01}}) {  // f16: infinity, not a number
+    for (const int64_t at : {0, 1, 4095}) {
+      std::vector<uint16_t> halves(2 * 4096, 0x7bff);  // 65504
+      halves[4096 + at] = bits;
+      const OnDevice<uint16_t> device(halves);
+      const OnDevice<int32_t> found(std::vector<int32_t>(2, 9));
+      cuda::FindNonFinite(device.data(), cuda::ModelType::kF16, 4096, 2, found.data(), nullptr);
+      EXPECT_EQ(found.Read(), (std::vector<int32_t>{0, 1}));
+    }
+  }
 }
 
 TEST_F(CudaKernels, SeamsAreInterleaved) {

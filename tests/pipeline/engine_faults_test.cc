@@ -37,7 +37,7 @@ std::vector<InferResult> RunFive(const std::string& model, int lanes, std::vecto
   std::vector<InferWork> works;
   for (const Item& item : items) works.push_back(std::move(WorksOf(item).at(0)));
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(items[0], model, 5, lanes), profile);
+  const auto engine = CreateEngine(OptionsFor(items[0], model, 5, lanes), profile);
   return RunAll(*engine, std::move(works));
 }
 
@@ -83,7 +83,7 @@ TEST(EngineFaults, AFailedUnitGivesUpItsRemainingTiles) {
   item.sizing.tiles = 1000;
   item.samples[0] = std::byte{255};
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "throws_on_bright", 2, 1), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "throws_on_bright", 2, 1), profile);
   const auto results = RunAll(*engine, WorksOf(item));
   EXPECT_NE(MessageOf(results[0]), "");
   EXPECT_LT(engine->finished_batches(), 5);
@@ -94,7 +94,7 @@ TEST(EngineFaults, DestructionReportsWhatWasNotRunAsTransient) {
   Item item = MakePicture({1, 300, 300}, 3, DType::kU8, DType::kU8, 32, 16);
   item.sizing.tiles = 4;
   Profile profile;
-  auto engine = Engine::Create(OptionsFor(item, "slow", 5, 2), profile);
+  auto engine = CreateEngine(OptionsFor(item, "slow", 5, 2), profile);
   std::atomic<int> done{0}, transient{0};
   auto works = WorksOf(item);
   const int count = static_cast<int>(works.size());
@@ -128,7 +128,7 @@ Item WithHoles(Transfer::NonFinite rule, DType out) {
 TEST(EngineFaults, StoredValuesThatAreNotFiniteComeBackAtTheirVoxelsAndAreCounted) {
   const Item item = WithHoles(Transfer::NonFinite::kKeep, DType::kF32);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity"), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity"), profile);
   const auto results = RunAll(*engine, WorksOf(item));
   const auto in = As<float>(item.samples), out = As<float>(Assemble(item, results));
   for (size_t i = 0; i < in.size(); ++i) {
@@ -161,7 +161,7 @@ TEST(EngineFaults, FillGivesTheModelsAnswerToTheFilling) {
 TEST(EngineFaults, FailRefusesAnItemWithValuesThatAreNotFinite) {
   const Item item = WithHoles(Transfer::NonFinite::kFail, DType::kF32);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity"), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity"), profile);
   const auto results = RunAll(*engine, WorksOf(item));
   Fault fault{};
   const std::string message = MessageOf(results[0], &fault);

@@ -55,7 +55,7 @@ TEST(EngineOrder, UnitsOfManyItemsInAnyOrderGiveEachItemItsOwnBytes) {
 
   for (int lanes : {1, 2}) {
     Profile profile;
-    const auto engine = Engine::Create(OptionsFor(items[0], "unet2d", 4, lanes), profile);
+    const auto engine = CreateEngine(OptionsFor(items[0], "unet2d", 4, lanes), profile);
     std::mt19937 random(5);
     for (int round = 0; round < 3; ++round) {
       std::vector<std::pair<size_t, size_t>> order;  // item, block
@@ -90,7 +90,7 @@ TEST(EngineOrder, ConstantItemsThatShareBatchesKeepTheirOwnValue) {
   }
   for (int round = 0; round < 20; ++round) {
     Profile profile;
-    const auto engine = Engine::Create(OptionsFor(items[0], "slow", 5, 2), profile);
+    const auto engine = CreateEngine(OptionsFor(items[0], "slow", 5, 2), profile);
     std::vector<InferWork> works;
     std::vector<size_t> first;
     for (const Item& item : items) {
@@ -109,7 +109,7 @@ TEST(EngineOrder, ConstantItemsThatShareBatchesKeepTheirOwnValue) {
 TEST(EngineOrder, ABatchWaitsWhileMoreIsComingAndIsFilledUpOtherwise) {
   Item item = MakePicture({1, 32, 32}, 3, DType::kU8, DType::kU8, 32, 8);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity", 4, 1), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity", 4, 1), profile);
   engine->MoreComing(true);
   std::atomic<int> done{0};
   const auto count = [&](InferResult result) {
@@ -139,7 +139,7 @@ TEST(EngineOrder, TheResultDoesNotDependOnHowFarABatchIsFilled) {
   EngineOptions options = OptionsFor(item, "unet2d", 8, 1);
   const auto together = RunItem(item, options);
   Profile profile;
-  const auto engine = Engine::Create(options, profile);
+  const auto engine = CreateEngine(options, profile);
   std::vector<InferResult> results;
   for (InferWork& work : WorksOf(item)) {
     std::vector<InferWork> one;

@@ -188,7 +188,7 @@ std::vector<std::byte> Assemble(const Item& item, const std::vector<InferResult>
 
 std::vector<std::byte> RunItem(const Item& item, const EngineOptions& options) {
   Profile profile;
-  const auto engine = Engine::Create(options, profile);
+  const auto engine = CreateEngine(options, profile);
   return Assemble(item, RunAll(*engine, WorksOf(item)));
 }
 

@@ -37,6 +37,9 @@ std::vector<std::byte> PhotoLike(const Index& shape, int32_t channels, DType dty
 // own.
 Item MakePicture(const Index& shape, int32_t channels, DType in, DType out, int64_t tile,
                  int64_t overlap, uint64_t seed = 1);
+// An engine on the device that the suite is linked for: the same tests are the contract of every
+// device. Errors as Engine::Create.
+std::unique_ptr<Engine> CreateEngine(const EngineOptions& options, Profile& profile);
 EngineOptions OptionsFor(const Item& item, const std::string& model, int64_t batch = 2,
                          int lanes = 1);
 

@@ -225,7 +225,7 @@ Item WithAlpha(Pass::Op op, int64_t scale) {
 TEST(Engine, AlphaRunsAsAGrayPictureThroughTheSameModel) {
   Item item = WithAlpha(Pass::Op::kModel, 4);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "nearest4", 4), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "nearest4", 4), profile);
   const auto results = RunAll(*engine, WorksOf(item));
   const auto out = Assemble(item, results);
   for (int64_t y = 0; y < 200; ++y) {
@@ -243,7 +243,7 @@ TEST(Engine, AlphaRunsAsAGrayPictureThroughTheSameModel) {
 TEST(Engine, AlphaThatIsCopiedNeedsNoModelRun) {
   Item item = WithAlpha(Pass::Op::kCopy, 1);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity", 4), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity", 4), profile);
   const auto results = RunAll(*engine, WorksOf(item));
   EXPECT_EQ(Assemble(item, results), item.samples);
   int64_t tiles = 0;
@@ -270,7 +270,7 @@ TEST(Engine, UnitsWithoutAnyModelRunAreDoneToo) {
   item.transfer.passes[0].op = Pass::Op::kCopy;
   item.sizing.tiles = 2;
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity", 4), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity", 4), profile);
   const auto results = RunAll(*engine, WorksOf(item));
   EXPECT_EQ(Assemble(item, results), item.samples);
   EXPECT_EQ(std::get<InferOutput>(results[0]).tiles, 0);
@@ -311,7 +311,7 @@ TEST(Engine, RefusesAModelWhoseOutputContradictsTheContract) {
   Profile profile;
   const auto message = [&](EngineOptions options) {
     try {
-      Engine::Create(options, profile);
+      CreateEngine(options, profile);
       return std::string("accepted");
     } catch (const Error& e) {
       EXPECT_EQ(e.fault(), Fault::kModel);
@@ -329,7 +329,7 @@ TEST(Engine, RefusesAModelWhoseOutputContradictsTheContract) {
 TEST(Engine, RefusesWorkThatDoesNotFitIt) {
   Item item = MakePicture({1, 64, 64}, 3, DType::kU8, DType::kU8, 32, 8);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity"), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity"), profile);
   item.tiling.tile = {1, 16, 16};
   const auto results = RunAll(*engine, WorksOf(item));
   ASSERT_TRUE(std::holds_alternative<std::exception_ptr>(results[0]));
@@ -339,7 +339,7 @@ TEST(Engine, RefusesWorkThatDoesNotFitIt) {
 TEST(Engine, RefusesWorkByNameWithoutReadingItsSamples) {
   const Item item = MakePicture({1, 64, 64}, 3, DType::kF32, DType::kF32, 32, 8);
   Profile profile;
-  const auto engine = Engine::Create(OptionsFor(item, "identity"), profile);
+  const auto engine = CreateEngine(OptionsFor(item, "identity"), profile);
   const auto message = [&](const std::function<void(InferWork&)>& spoil) {
     std::vector<InferWork> works;
     works.push_back(std::move(WorksOf(item).at(0)));

@@ -93,9 +93,9 @@ InferOutput RunNearest(const InferWork& work) {
   output.interior = geometry.interior(work.block);
   if (!output.interior.empty()) {
     const std::vector<float> part = cut(output.interior);
-    output.interior_samples.resize(
-        static_cast<size_t>(output.interior.voxels() * transfer.out_channels *
-                            static_cast<int64_t>(DTypeSize(transfer.out_dtype))));
+    output.interior_samples =
+        SharedBytes(static_cast<size_t>(output.interior.voxels() * transfer.out_channels *
+                                        static_cast<int64_t>(DTypeSize(transfer.out_dtype))));
     FinalizeSums(part.data(), output.interior.shape(), transfer,
                  DenseView(output.interior_samples.data(), transfer.out_dtype,
                            transfer.out_channels, output.interior.shape(), Layout::kInterleaved));

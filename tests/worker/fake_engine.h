@@ -30,6 +30,7 @@ class FakeEngine : public Engine {
   void Submit(InferWork work, std::function<void(InferResult)> done) override;
   void MoreComing(bool more) override;
   int64_t queued_tiles() const override;
+  std::shared_ptr<HostMemory> host_memory() override { return nullptr; }
   int64_t finished_batches() const override { return batches_; }
   int64_t partial_batches() const { return partial_batches_; }
 

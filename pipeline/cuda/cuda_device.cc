@@ -1,0 +1,281 @@
+#include "pipeline/cuda/cuda_device.h"
+
+#include <deque>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "io/error.h"
+#include "pipeline/cuda/cuda_lane.h"
+#include "pipeline/cuda/cuda_unit.h"
+#include "pipeline/profile.h"
+
+namespace tilery::cuda {
+namespace {
+
+std::string WhatOf(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown";
+  }
+}
+
+class Gpu final : public CudaDevice {
+ public:
+  Gpu(CudaDeviceOptions options, Profile& profile)
+      : options_(std::move(options)),
+        profile_(profile),
+        device_set_((Check(cudaSetDevice(options_.device), "cudaSetDevice"), true)),
+        memory_(std::make_shared<RegisteredMemory>(options_.device, count_)),
+        pinned_(memory_) {
+    for (int i = 0; i < options_.slots; ++i) {
+      auto slot = std::make_unique<UnitSlot>(*count_);
+      slot->input.Reserve(options_.input_bytes);
+      slot->sums.Reserve(options_.sums_bytes);
+      if (options_.result_bytes > 0) slot->result.Reserve(options_.result_bytes + 256);
+      slot->seams.Reserve(options_.seam_bytes);
+      free_slots_.push_back(std::move(slot));
+    }
+    if (options_.result_bytes > 0) pinned_.Prepare(options_.result_bytes + 256, options_.slots + 2);
+    if (options_.seam_bytes > 0) pinned_.Prepare(options_.seam_bytes, options_.slots);
+    size_t free = 0, total = 0;
+    Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    most_bytes_ = count_->device_bytes + (options_.unit_memory > 0
+                                              ? options_.unit_memory
+                                              : static_cast<int64_t>(total / 4));
+    context_.profile = &profile_;
+    context_.device = options_.device;
+    context_.channels_out = options_.engine.channels_out;
+    context_.count = count_.get();
+    context_.pinned = &pinned_;
+    context_.copy_in = copy_in_;
+    context_.finish = finish_;
+    context_.copy_out = copy_out_;
+    context_.blending = &blending_;
+    context_.hand_over = [this](std::shared_ptr<UnitState> unit,
+                                std::function<void(InferResult)> ready) {
+      {
+        const std::lock_guard lock(mutex_);
+        finishing_.push_back({std::move(unit), std::move(ready)});
+      }
+      changed_.notify_all();
+    };
+    loader_ = std::thread([this] { Load(); });
+    finisher_ = std::thread([this] { Finish(); });
+  }
+
+  ~Gpu() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    loader_.join();
+    finisher_.join();
+    for (const cudaStream_t stream : {cudaStream_t(copy_in_), cudaStream_t(gather_),
+                                      cudaStream_t(finish_), cudaStream_t(copy_out_)}) {
+      static_cast<void>(cudaStreamSynchronize(stream));
+    }
+  }
+
+  std::unique_ptr<Lane> MakeLane() override {
+    LaneContext context;
+    context.profile = &profile_;
+    context.options = options_.engine;
+    context.device = options_.device;
+    context.gather = gather_;
+    context.finish = finish_;
+    context.gathering = &gathering_;
+    context.blending = &blending_;
+    context.count = count_.get();
+    context.pinned = &pinned_;
+    return std::make_unique<CudaLane>(std::move(context));
+  }
+
+  std::unique_ptr<UnitMemory> Open(const InferWork& work) override {
+    auto state = std::make_shared<UnitState>(work, Prepare(*work.transfer), context_);
+    {
+      const std::lock_guard lock(mutex_);
+      loading_.push_back(state);
+    }
+    changed_.notify_all();
+    return std::make_unique<CudaUnit>(std::move(state), context_);
+  }
+
+  bool opens_early() const override { return true; }
+  int depth() const override { return 1; }
+  bool times_itself() const override { return true; }
+  std::shared_ptr<HostMemory> host_memory() override { return memory_; }
+  Allocations allocations() const override {
+    return {count_->device, count_->pinned, count_->device_bytes};
+  }
+
+ private:
+  struct Finishing {
+    std::shared_ptr<UnitState> unit;
+    std::function<void(InferResult)> ready;
+  };
+
+  // Units get slots in the order of opening, so the one that everybody waits for is never kept
+  // from it by later ones.
+  void Load() {
+    Check(cudaSetDevice(options_.device), "cudaSetDevice");
+    for (;;) {
+      std::shared_ptr<UnitState> unit;
+      std::unique_ptr<UnitSlot> slot;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] {
+          return stopping_ || (!loading_.empty() && (!free_slots_.empty() || MayGrow()));
+        });
+        if (stopping_) {
+          for (const auto& left : loading_) {
+            left->FailLoading(std::make_exception_ptr(
+                Error(Fault::kTransient, "the engine was stopped")));
+          }
+          return;
+        }
+        unit = std::move(loading_.front());
+        loading_.pop_front();
+        slot = TakeSlot(unit->bytes());
+      }
+      try {
+        unit->Load(std::move(slot));
+      } catch (...) {
+        const std::exception_ptr error = std::current_exception();
+        static_cast<void>(cudaStreamSynchronize(copy_in_));  // what was asked for is done with
+        Return(unit->GiveUp());
+        unit->FailLoading(error);
+        Look(error);
+      }
+    }
+  }
+
+  void Finish() {
+    static_cast<void>(cudaSetDevice(options_.device));
+    for (;;) {
+      Finishing next;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !finishing_.empty(); });
+        if (finishing_.empty()) return;
+        next = std::move(finishing_.front());
+        finishing_.pop_front();
+      }
+      if (!next.ready) {
+        Abandon(next.unit);
+        continue;
+      }
+      InferResult result;
+      try {
+        result = next.unit->Collect();
+      } catch (...) {
+        result = std::current_exception();
+        Look(std::current_exception());
+      }
+      Return(next.unit->GiveUp());
+      next.ready(std::move(result));
+    }
+  }
+
+  // A unit that has failed, maybe before it was loaded.
+  void Abandon(const std::shared_ptr<UnitState>& unit) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::erase(loading_, unit) > 0) return;
+    }
+    try {
+      unit->WaitLoaded();
+    } catch (...) {
+      return;  // the loader has given its slot back
+    }
+    for (const cudaStream_t stream : {cudaStream_t(gather_), cudaStream_t(finish_)}) {
+      static_cast<void>(cudaStreamSynchronize(stream));
+    }
+    Return(unit->GiveUp());
+  }
+
+  // Slots are made as they are needed: batches of small items hold many units at a time.
+  bool MayGrow() const { return count_->device_bytes < most_bytes_; }
+
+  // The free slot that has to grow least, or a new one.
+  std::unique_ptr<UnitSlot> TakeSlot(int64_t bytes) {
+    auto best = free_slots_.end();
+    for (auto it = free_slots_.begin(); it != free_slots_.end(); ++it) {
+      if (best == free_slots_.end()) {
+        best = it;
+        continue;
+      }
+      const int64_t a = (*it)->capacity(), b = (*best)->capacity();
+      const bool fits_a = a >= bytes, fits_b = b >= bytes;
+      if (fits_a != fits_b ? fits_a : (fits_a ? a < b : a > b)) best = it;
+    }
+    const bool fits = best != free_slots_.end() && (*best)->capacity() >= bytes;
+    if (best == free_slots_.end() || (!fits && MayGrow())) {
+      return std::make_unique<UnitSlot>(*count_);
+    }
+    std::unique_ptr<UnitSlot> slot = std::move(*best);
+    free_slots_.erase(best);
+    return slot;
+  }
+
+  void Return(std::unique_ptr<UnitSlot> slot) {
+    if (!slot) return;
+    {
+      const std::lock_guard lock(mutex_);
+      free_slots_.push_back(std::move(slot));
+    }
+    changed_.notify_all();
+  }
+
+  void Look(const std::exception_ptr& error) {
+    const std::string what = WhatOf(error);
+    if (IsLost(what) && options_.lost) options_.lost(what);
+  }
+
+  std::shared_ptr<const TransferTables> Prepare(const Transfer& transfer) {
+    constexpr size_t kRemembered = 8;
+    const std::lock_guard lock(tables_mutex_);
+    for (const auto& tables : tables_) {
+      if (tables->transfer == transfer) return tables;
+    }
+    Check(cudaSetDevice(options_.device), "cudaSetDevice");
+    if (tables_.size() == kRemembered) tables_.erase(tables_.begin());
+    tables_.push_back(std::make_shared<const TransferTables>(transfer, *count_, tables_stream_));
+    return tables_.back();
+  }
+
+  const CudaDeviceOptions options_;
+  Profile& profile_;
+  const bool device_set_;
+  const std::shared_ptr<AllocationCount> count_ = std::make_shared<AllocationCount>();
+  const std::shared_ptr<RegisteredMemory> memory_;
+  PinnedPool pinned_;
+  OwnStream copy_in_, gather_, finish_, copy_out_, tables_stream_;
+  std::mutex gathering_, blending_;
+  UnitContext context_;
+  int64_t most_bytes_ = 0;
+
+  std::mutex tables_mutex_;
+  std::vector<std::shared_ptr<const TransferTables>> tables_;  // guarded by tables_mutex_
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<UnitSlot>> free_slots_;
+  std::deque<std::shared_ptr<UnitState>> loading_;
+  std::deque<Finishing> finishing_;
+  bool stopping_ = false;
+  std::thread loader_, finisher_;
+};
+
+}  // namespace
+
+std::unique_ptr<CudaDevice> MakeCudaDevice(CudaDeviceOptions options, Profile& profile) {
+  return std::make_unique<Gpu>(std::move(options), profile);
+}
+
+}  // namespace tilery::cuda

@@ -1,0 +1,43 @@
+// The device of one NVIDIA GPU.
+//
+//   loader thread     input -> pinned memory -> [copy-in stream] -> slot
+//   lane threads      slot -> [gather stream] -> model's input -> [lane's stream] -> output
+//                     -> [finish stream] blended, finished -> slot
+//   finisher thread   slot -> [copy-out stream] -> pinned memory -> result
+//
+// Streams are joined by events only. Memory is taken at start, as far as the limits are known, and
+// when something larger comes; Allocations() counts how often.
+#pragma once
+
+#include <memory>
+
+#include "pipeline/device.h"
+
+namespace tilery::cuda {
+
+struct CudaDeviceOptions {
+  EngineOptions engine;
+  int device = 0;  // CUDA ordinal in this process
+  int slots = 3;            // units for which memory is taken at start
+  int64_t unit_memory = 0;  // bytes that units on the GPU may take together, beyond the slots that
+                            // are made at start; 0: a quarter of the GPU
+  // Largest of any unit, in bytes; 0: not known, taken when it comes.
+  int64_t input_bytes = 0, sums_bytes = 0, result_bytes = 0, seam_bytes = 0;
+  // Called, on any thread, when the GPU is of no more use to this process.
+  std::function<void(const std::string&)> lost;
+};
+
+struct Allocations {
+  int64_t device = 0, pinned = 0;  // calls of the driver, so far
+  int64_t device_bytes = 0;        // held by slots
+};
+
+class CudaDevice : public Device {
+ public:
+  virtual Allocations allocations() const = 0;
+};
+
+// `profile` outlives it. Errors: pipeline/cuda/cuda_memory.h; those of the model come from MakeLane.
+std::unique_ptr<CudaDevice> MakeCudaDevice(CudaDeviceOptions options, Profile& profile);
+
+}  // namespace tilery::cuda

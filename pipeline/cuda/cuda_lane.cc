@@ -1,0 +1,219 @@
+#include "pipeline/cuda/cuda_lane.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "io/error.h"
+#include "pipeline/profile.h"
+
+namespace tilery::cuda {
+
+struct CudaLane::Place {
+  explicit Place(AllocationCount& count) : flags(count) {}
+  OwnEvent gathered, begun{true}, done{true}, checked, read;
+  OwnEvent blend_begin{true}, blend_end{true};  // of the last blending that read the output
+  bool blended = false;                         // both have been recorded since they were looked at
+  DeviceBuffer flags;                          // int32 per slot: something is not finite
+  std::shared_ptr<std::byte[]> host_flags;
+  GpuTensor output;
+  bool free = true;
+  bool used = false;  // events have been recorded
+};
+
+// Lives as long as outputs that refer to it.
+struct CudaLane::Ring {
+  std::mutex mutex;  // guards Place::free
+  std::condition_variable changed;
+  std::vector<std::unique_ptr<Place>> places;
+};
+
+class CudaLane::Output final : public CudaOutput {
+ public:
+  Output(std::shared_ptr<Ring> ring, Place& place, Profile& profile, int64_t unit)
+      : ring_(std::move(ring)), place_(place), profile_(profile), unit_(unit) {}
+  ~Output() override {
+    {
+      const std::lock_guard lock(ring_->mutex);
+      place_.free = true;
+    }
+    ring_->changed.notify_all();
+  }
+  GpuTensor tensor() const override { return place_.output; }
+  void ReadBegins(cudaStream_t stream) const override { place_.blend_begin.Record(stream); }
+  void ReadOn(cudaStream_t stream) const override {
+    place_.blend_end.Record(stream);
+    place_.blended = true;
+    place_.read.Record(stream);
+  }
+  bool Finite(int64_t slot) const override {
+    std::call_once(waited_, [&] {
+      place_.checked.Wait();
+      const auto end = std::chrono::steady_clock::now();
+      const auto add = [&](Stage stage, const OwnEvent& from, const OwnEvent& to, uint32_t row) {
+        const std::chrono::duration<double> took(SecondsBetween(from, to));
+        profile_.Add(stage, unit_, 0,
+                     end - std::chrono::duration_cast<std::chrono::steady_clock::duration>(took),
+                     end, row);
+      };
+      add(Stage::kCompute, place_.begun, place_.done, 1000);
+      // Blending of the batch that had this place before: it came first on the same stream.
+      if (place_.blended) add(Stage::kBlend, place_.blend_begin, place_.blend_end, 1002);
+      place_.blended = false;
+    });
+    return reinterpret_cast<const int32_t*>(place_.host_flags.get())[slot] == 0;
+  }
+
+ private:
+  const std::shared_ptr<Ring> ring_;
+  Place& place_;
+  Profile& profile_;
+  const int64_t unit_;
+  mutable std::once_flag waited_;
+};
+
+GpuModelOptions ModelOptionsOf(const EngineOptions& o, int device) {
+  GpuModelOptions options;
+  options.model = o.model;
+  options.device = device;
+  options.dims = o.dims;
+  options.channels_in = o.channels_in;
+  options.channels_out = o.channels_out;
+  options.tile = o.tile;
+  for (int a = 0; a < 3; ++a) options.out_tile[a] = o.scale[a].Ceil(o.tile[a]);
+  options.batch = o.numerics.batch;
+  options.precision = o.numerics.precision;
+  options.layout = o.numerics.layout;
+  return options;
+}
+
+CudaLane::CudaLane(LaneContext context) : context_(std::move(context)) {
+  Check(cudaSetDevice(context_.device), "cudaSetDevice");
+  const GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
+  model_ = LoadGpuModel(options);
+  ring_ = std::make_shared<Ring>();
+  for (int i = 0; i < options.ring; ++i) {
+    auto place = std::make_unique<Place>(*context_.count);
+    place->flags.Reserve(options.batch * 4);
+    place->host_flags = context_.pinned->Take(options.batch * 4);
+    ring_->places.push_back(std::move(place));
+  }
+}
+
+CudaLane::~CudaLane() {
+  // What was asked of the device refers to places and model until it is done.
+  if (model_) static_cast<void>(cudaStreamSynchronize(model_->stream()));
+  static_cast<void>(cudaStreamSynchronize(context_.gather));
+  static_cast<void>(cudaStreamSynchronize(context_.finish));
+}
+
+CudaLane::Place& CudaLane::Next() {
+  Place& place = *ring_->places[next_];
+  if (gathering_) return place;
+  {
+    std::unique_lock lock(ring_->mutex);
+    ring_->changed.wait(lock, [&] { return place.free; });
+  }
+  // The input was last read by the forward pass before.
+  if (place.used) place.done.MakeWait(context_.gather);
+  gathering_ = true;
+  unit_ = -1;
+  return place;
+}
+
+void CudaLane::Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) {
+  UnitState& state = static_cast<CudaUnit&>(unit).state();
+  state.WaitLoaded();  // without holding up others
+  const std::lock_guard lock(*context_.gathering);
+  Next();
+  if (unit_ < 0) unit_ = state.unit();
+  state.Gather(model_->input(next_), slot, run, count, context_.gather);
+}
+
+void CudaLane::Repeat(int64_t from, int64_t to) {
+  const std::lock_guard lock(*context_.gathering);
+  const GpuTensor input = model_->input(next_);
+  auto* const data = static_cast<std::byte*>(input.data);
+  Check(cudaMemcpyAsync(data + to * input.slot_bytes, data + from * input.slot_bytes,
+                        static_cast<size_t>(input.slot_bytes), cudaMemcpyDeviceToDevice,
+                        context_.gather),
+        "cudaMemcpyAsync of a slot", input.slot_bytes);
+}
+
+void CudaLane::Run(GpuModel& model, Place& place, int64_t slots, int index) {
+  const cudaStream_t stream = model.stream();
+  place.gathered.MakeWait(stream);
+  if (place.used) place.read.MakeWait(stream);  // the output was last read by blending
+  place.begun.Record(stream);
+  place.output = model.Run(index);
+  place.done.Record(stream);
+  {
+    const std::lock_guard lock(*context_.blending);
+    place.done.MakeWait(context_.finish);
+    auto* const flags = reinterpret_cast<int32_t*>(place.flags.data());
+    const int64_t bytes = place.output.type == ModelType::kF32 ? 4 : 2;
+    FindNonFinite(place.output.data, place.output.type, place.output.slot_bytes / bytes,
+                  static_cast<int32_t>(slots), flags, context_.finish);
+    Check(cudaMemcpyAsync(place.host_flags.get(), flags, static_cast<size_t>(slots) * 4,
+                          cudaMemcpyDeviceToHost, context_.finish),
+          "cudaMemcpyAsync of flags", slots * 4);
+    place.checked.Record(context_.finish);
+    place.read.Record(context_.finish);
+  }
+  place.used = true;
+}
+
+std::shared_ptr<const BatchOutput> CudaLane::Forward() {
+  Place& place = *ring_->places[next_];
+  {
+    const std::lock_guard lock(*context_.gathering);
+    place.gathered.Record(context_.gather);
+  }
+  gathering_ = false;
+  const int index = next_;
+  next_ = (next_ + 1) % static_cast<int>(ring_->places.size());
+  Run(*model_, place, context_.options.numerics.batch, index);
+  {
+    const std::lock_guard lock(ring_->mutex);
+    place.free = false;
+  }
+  return std::make_shared<Output>(ring_, place, *context_.profile, unit_);
+}
+
+std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t run) {
+  if (context_.options.numerics.precision == "fp32") return nullptr;
+  if (!careful_model_) {
+    GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
+    options.precision = "fp32";
+    options.layout = "nchw";
+    options.batch = 1;
+    options.graph = false;
+    options.ring = 1;
+    careful_model_ = LoadGpuModel(options);
+    careful_ring_ = std::make_shared<Ring>();
+    auto place = std::make_unique<Place>(*context_.count);
+    place->flags.Reserve(4);
+    place->host_flags = context_.pinned->Take(4);
+    careful_ring_->places.push_back(std::move(place));
+  }
+  Place& place = *careful_ring_->places[0];
+  {
+    std::unique_lock lock(careful_ring_->mutex);
+    careful_ring_->changed.wait(lock, [&] { return place.free; });
+  }
+  UnitState& state = static_cast<CudaUnit&>(unit).state();
+  {
+    const std::lock_guard lock(*context_.gathering);
+    if (place.used) place.done.MakeWait(context_.gather);
+    state.Gather(careful_model_->input(0), 0, run, 1, context_.gather);
+    place.gathered.Record(context_.gather);
+  }
+  Run(*careful_model_, place, 1, 0);
+  {
+    const std::lock_guard lock(careful_ring_->mutex);
+    place.free = false;
+  }
+  return std::make_shared<Output>(careful_ring_, place, *context_.profile, state.unit());
+}
+
+}  // namespace tilery::cuda

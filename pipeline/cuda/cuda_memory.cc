@@ -1,0 +1,200 @@
+#include "pipeline/cuda/cuda_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "io/error.h"
+
+namespace tilery::cuda {
+namespace {
+
+constexpr const char* kLost = "GPU lost: ";
+constexpr size_t kLargePage = 2 << 20;  // registering likes them
+
+size_t Mapped(size_t bytes) {
+  const size_t page = bytes < kLargePage ? 4096 : kLargePage;
+  return (std::max<size_t>(bytes, 1) + page - 1) / page * page;
+}
+
+bool Sticky(cudaError_t status) {
+  switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Check(cudaError_t status, const char* call, int64_t bytes) {
+  if (status == cudaSuccess) return;
+  const std::string said = std::string(call) + ": " + cudaGetErrorString(status);
+  static_cast<void>(cudaGetLastError());  // this one is told here
+  if (status == cudaErrorMemoryAllocation) {
+    size_t free = 0, total = 0;
+    static_cast<void>(cudaMemGetInfo(&free, &total));
+    throw Error(Fault::kTransient, "out of GPU memory: " + std::to_string(bytes) +
+                                       " bytes asked, " + std::to_string(free) + " of " +
+                                       std::to_string(total) + " free (" + said + ")");
+  }
+  throw Error(Fault::kInternal, (Sticky(status) ? kLost : "") + said);
+}
+
+bool IsLost(const std::string& message) { return message.find(kLost) != std::string::npos; }
+
+OwnStream::OwnStream() {
+  Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+OwnStream::~OwnStream() {
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+OwnEvent::OwnEvent(bool timed) {
+  Check(cudaEventCreateWithFlags(&event_,
+                                 cudaEventBlockingSync | (timed ? 0 : cudaEventDisableTiming)),
+        "cudaEventCreateWithFlags");
+}
+OwnEvent::~OwnEvent() {
+  if (event_ != nullptr) cudaEventDestroy(event_);
+}
+void OwnEvent::Record(cudaStream_t stream) {
+  Check(cudaEventRecord(event_, stream), "cudaEventRecord");
+}
+void OwnEvent::MakeWait(cudaStream_t stream) const {
+  Check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+}
+void OwnEvent::Wait() const { Check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+double SecondsBetween(const OwnEvent& begin, const OwnEvent& end) {
+  float ms = 0;
+  Check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+  return ms / 1e3;
+}
+
+int64_t RoundedSize(int64_t bytes) {
+  constexpr int64_t kSmallest = 4096;
+  if (bytes <= kSmallest) return kSmallest;
+  const auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes - 1)) / 4);
+  return (bytes + step - 1) / step * step;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+std::byte* DeviceBuffer::Reserve(int64_t bytes) {
+  if (bytes <= capacity_) return data_;
+  bytes = RoundedSize(bytes);
+  if (data_ != nullptr) {
+    Check(cudaFree(data_), "cudaFree");
+    count_.device_bytes -= capacity_;
+    data_ = nullptr;
+    capacity_ = 0;
+  }
+  void* memory = nullptr;
+  Check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc", bytes);
+  data_ = static_cast<std::byte*>(memory);
+  capacity_ = bytes;
+  ++count_.device;
+  count_.device_bytes += bytes;
+  return data_;
+}
+
+std::byte* RegisteredMemory::Allocate(size_t bytes) {
+  const size_t size = Mapped(bytes);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  if (size >= kLargePage) madvise(memory, size, MADV_HUGEPAGE);
+  // Touched here, so that pages lie on the node of the thread that asks, as far as there are any.
+  for (size_t at = 0; at < size; at += 4096) static_cast<volatile std::byte*>(memory)[at] = {};
+  // The calling thread may never have spoken to CUDA.
+  cudaError_t status = cudaSetDevice(device_);
+  if (status == cudaSuccess) status = cudaHostRegister(memory, size, cudaHostRegisterPortable);
+  if (status != cudaSuccess) {
+    munmap(memory, size);
+    Check(status, "cudaHostRegister", static_cast<int64_t>(size));
+  }
+  ++count_->pinned;
+  return static_cast<std::byte*>(memory);
+}
+
+void RegisteredMemory::Free(std::byte* data, size_t bytes) noexcept {
+  const size_t size = Mapped(bytes);
+  static_cast<void>(cudaHostUnregister(data));
+  munmap(data, size);
+}
+
+struct PinnedPool::State {
+  struct Idle {
+    std::byte* data;
+    int64_t bytes;
+  };
+  explicit State(std::shared_ptr<RegisteredMemory> from) : memory(std::move(from)) {}
+  ~State() {
+    for (const Idle& buffer : idle) memory->Free(buffer.data, static_cast<size_t>(buffer.bytes));
+  }
+  const std::shared_ptr<RegisteredMemory> memory;
+  std::mutex mutex;  // guards idle
+  std::vector<Idle> idle;
+};
+
+PinnedPool::PinnedPool(std::shared_ptr<RegisteredMemory> memory)
+    : state_(std::make_shared<State>(std::move(memory))) {}
+
+void PinnedPool::Prepare(int64_t bytes, int count) {
+  bytes = RoundedSize(bytes);
+  for (int i = 0; i < count; ++i) {
+    std::byte* const data = state_->memory->Allocate(static_cast<size_t>(bytes));
+    const std::lock_guard lock(state_->mutex);
+    state_->idle.push_back({data, bytes});
+  }
+}
+
+std::shared_ptr<std::byte[]> PinnedPool::Take(int64_t bytes) {
+  const int64_t size = RoundedSize(bytes);
+  std::byte* data = nullptr;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto found = std::find_if(state_->idle.begin(), state_->idle.end(),
+                                    [size](const State::Idle& idle) { return idle.bytes == size; });
+    if (found != state_->idle.end()) {
+      data = found->data;
+      state_->idle.erase(found);
+    }
+  }
+  if (data == nullptr) data = state_->memory->Allocate(static_cast<size_t>(size));
+  return {data, [state = state_, size](std::byte* back) {
+            const std::lock_guard lock(state->mutex);
+            state->idle.push_back({back, size});
+          }};
+}
+
+bool IsPinned(const void* memory) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeHost;
+}
+
+}  // namespace tilery::cuda

@@ -1,0 +1,107 @@
+// Owners of what CUDA gives, and the check of what it says. Host code without Torch.
+//
+// Errors of this folder: Error(kTransient) "out of GPU memory: ... bytes asked, ... free" where
+// memory ran out; Error(kInternal) "GPU lost: ..." where the device's context is of no use any more
+// (the process has to end); Error(kInternal) for everything else. All name the call.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "pipeline/engine.h"
+
+namespace tilery::cuda {
+
+void Check(cudaError_t status, const char* call, int64_t bytes = 0);
+// Whether a message is that of a lost device.
+bool IsLost(const std::string& message);
+
+class OwnStream {
+ public:
+  OwnStream();
+  ~OwnStream();
+  OwnStream(const OwnStream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class OwnEvent {
+ public:
+  // Waiting for it blocks the thread instead of keeping a core busy.
+  explicit OwnEvent(bool timed = false);
+  ~OwnEvent();
+  OwnEvent(const OwnEvent&) = delete;
+  operator cudaEvent_t() const { return event_; }
+  void Record(cudaStream_t stream);
+  void MakeWait(cudaStream_t stream) const;  // `stream` goes on after what was recorded
+  void Wait() const;                         // this thread does
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Seconds between two timed events that have happened.
+double SecondsBetween(const OwnEvent& begin, const OwnEvent& end);
+
+// Counts what the engine asks of the driver once it runs: must stay 0.
+struct AllocationCount {
+  std::atomic<int64_t> device{0}, pinned{0};
+  std::atomic<int64_t> device_bytes{0};
+};
+
+// Sizes that buffers come in: quarters of powers of two, at least 4096, so that they fit again.
+int64_t RoundedSize(int64_t bytes);
+
+// Grows, never shrinks. Growing waits for the whole device.
+class DeviceBuffer {
+ public:
+  explicit DeviceBuffer(AllocationCount& count) : count_(count) {}
+  ~DeviceBuffer();
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  std::byte* Reserve(int64_t bytes);
+  std::byte* data() const { return data_; }
+  int64_t capacity() const { return capacity_; }
+
+ private:
+  AllocationCount& count_;
+  std::byte* data_ = nullptr;
+  int64_t capacity_ = 0;
+};
+
+// Host memory that the device reads and writes by itself: mapped, its pages touched, registered.
+// Thread-safe.
+class RegisteredMemory final : public HostMemory {
+ public:
+  RegisteredMemory(int device, std::shared_ptr<AllocationCount> count)
+      : device_(device), count_(std::move(count)) {}
+  std::byte* Allocate(size_t bytes) override;
+  void Free(std::byte* data, size_t bytes) noexcept override;
+
+ private:
+  const int device_;
+  const std::shared_ptr<AllocationCount> count_;
+};
+
+// Registered buffers that are used again, by rounded size. Thread-safe; buffers may outlive it.
+class PinnedPool {
+ public:
+  explicit PinnedPool(std::shared_ptr<RegisteredMemory> memory);
+  void Prepare(int64_t bytes, int count);  // so many of that size lie ready
+  std::shared_ptr<std::byte[]> Take(int64_t bytes);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+bool IsPinned(const void* memory);
+
+}  // namespace tilery::cuda

@@ -1,0 +1,133 @@
+// A unit on its way through a GPU.
+//
+// The loader fills a slot with the unit's input and tables; lanes gather from it; blending and
+// finishing run on the device's finishing stream; the result is copied out and handed over by the
+// finisher, which gives the slot back. A slot is device memory that units use one after the other.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "pipeline/cuda/cuda_memory.h"
+#include "pipeline/cuda/gpu_model.h"
+#include "pipeline/cuda/tile_kernels.h"
+#include "pipeline/cuda/transfer_tables.h"
+#include "pipeline/device.h"
+#include "pipeline/run_order.h"
+
+namespace tilery::cuda {
+
+struct UnitSlot {
+  explicit UnitSlot(AllocationCount& count)
+      : input(count), tables(count), sums(count), result(count), seams(count), direct(count) {}
+  DeviceBuffer input;   // stored samples, dense interleaved
+  DeviceBuffer tables;  // of the unit's tiles and windows
+  DeviceBuffer sums;    // f32 [accumulators, cover]
+  DeviceBuffer result;  // an overflow flag (256 bytes), then the interior's samples
+  DeviceBuffer seams;   // f32, the cells one after another
+  DeviceBuffer direct;  // a tile of a pass without a model
+  int64_t capacity() const {
+    return input.capacity() + sums.capacity() + result.capacity() + seams.capacity();
+  }
+
+  OwnEvent load_begin{true}, loaded{true}, finished{true}, copy_begin{true}, copied{true};
+};
+
+// What a batch gave, on the device, until it is destroyed.
+class CudaOutput : public BatchOutput {
+ public:
+  virtual GpuTensor tensor() const = 0;
+  // Blending has asked to read it on `stream`; its memory is used again only after that.
+  virtual void ReadBegins(cudaStream_t stream) const = 0;
+  virtual void ReadOn(cudaStream_t stream) const = 0;
+};
+
+class UnitState;
+
+// What units share. Streams are used by one thread at a time, under `blending` or by the loader.
+struct UnitContext {
+  Profile* profile = nullptr;
+  int device = 0;
+  int32_t channels_out = 3;
+  AllocationCount* count = nullptr;
+  PinnedPool* pinned = nullptr;
+  cudaStream_t copy_in = nullptr, finish = nullptr, copy_out = nullptr;
+  std::mutex* blending = nullptr;  // the order on `finish` and `copy_out`
+  // Takes the unit to the thread that waits for `copied` and hands the result over.
+  // Without `ready` the unit has failed: its slot goes back as soon as nothing uses it any more.
+  std::function<void(std::shared_ptr<UnitState>, std::function<void(InferResult)> ready)> hand_over;
+};
+
+// Shared by the engine's UnitMemory, the loader and the finisher.
+class UnitState {
+ public:
+  UnitState(const InferWork& work, std::shared_ptr<const TransferTables> tables,
+            const UnitContext& context);
+
+  // ---- The loader ----
+  int64_t bytes() const;  // of the slot that it needs
+  void Load(std::unique_ptr<UnitSlot> slot);  // asks for all copies; then WaitLoaded returns
+  void FailLoading(std::exception_ptr error);
+
+  // ---- Lanes ----
+  // Waits until copies have been asked for. Throws what loading threw.
+  void WaitLoaded();
+  // `out`: slot 0 of the model's input. On `stream`, after the input is there.
+  void Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count,
+              cudaStream_t stream);
+  const RunOrder& order() const { return order_; }
+
+  // ---- Who blends ----
+  void Blend(int64_t run, int64_t count, const CudaOutput* output, int64_t slot);
+  void BlendWithoutModel();
+  void Finish();  // asks for the result and its copy to the host
+
+  // ---- The finisher ----
+  InferOutput Collect();  // waits for the copy
+  std::unique_ptr<UnitSlot> GiveUp();
+
+  int64_t nonfinite_in() const { return nonfinite_in_; }
+  int64_t unit() const { return work_.unit; }
+
+ private:
+  Box OwnVoxels() const;
+  void CountNonFinites();
+  void CopyInput();
+  void MakeTables();
+  void ClearSums();
+  void BlendFused(int64_t run, int64_t count, const CudaOutput& output, int64_t slot);
+  void BlendOne(int64_t run, const CudaOutput& output, int64_t slot);
+  void BlendDirect(const Index& tile, size_t pass);
+  BlendTask MakeBlend(const Index& tile, const Pass& pass) const;
+  InferOutput CollectFromSums();
+  void AddTimes() const;
+
+  const InferWork work_;
+  const std::shared_ptr<const TransferTables> tables_;
+  const UnitContext& context_;
+  const RunOrder order_;
+  const Box cover_, interior_;
+  std::vector<SeamCell> seam_cells_;
+  GatherSource source_;
+  bool restores_ = false;  // not-a-numbers go back into the result, on the host
+  int64_t nonfinite_in_ = 0;
+
+  std::mutex mutex_;  // guards loading_
+  std::condition_variable changed_;
+  enum class Loading { kWaiting, kLoaded, kFailed } loading_ = Loading::kWaiting;
+  std::exception_ptr load_error_;
+
+  std::unique_ptr<UnitSlot> slot_;
+  TileStarts starts_{};
+  AxisWindows windows_[3]{};
+  std::vector<int64_t> cover_begin_[3], cover_end_[3];  // of tiles, coordinates of the cover
+  bool cleared_ = false, begun_ = false;
+  std::vector<float> scratch_, direct_;
+  std::shared_ptr<std::byte[]> host_tables_, host_input_, host_result_, host_seams_, host_sums_;
+};
+
+}  // namespace tilery::cuda

@@ -1,0 +1,15 @@
+// What the kernels of tile_kernels.h are given beside their task: checked and prepared once for a
+// launch, on the host.
+#pragma once
+
+#include "pipeline/cuda/blend_tiles.cuh"
+#include "pipeline/cuda/gather_tiles.cuh"
+
+namespace tilery::cuda {
+
+GatherLaunch MakeGatherLaunch(const GatherTask& task, const TileStarts& starts, const TileRun& run);
+
+// `voxels_per_lane`: K of BlendVoxels.
+BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int voxels_per_lane);
+
+}  // namespace tilery::cuda
