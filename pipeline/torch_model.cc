@@ -1,4 +1,4 @@
-// TorchScript on the CPU. The only file of this folder that includes Torch.
+// TorchScript on the CPU.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/Version.h>
@@ -21,6 +21,7 @@
 #include "io/error.h"
 #include "pipeline/model.h"
 #include "pipeline/tensor_heap.h"
+#include "pipeline/torch_values.h"
 
 namespace tilery {
 namespace {
@@ -36,13 +37,6 @@ bool SaysOutOfMemory(const std::string& what) {
 // and its bytes would differ.
 bool IsOutOfMemory(const std::exception& e) {
   return dynamic_cast<const std::bad_alloc*>(&e) != nullptr || SaysOutOfMemory(e.what());
-}
-
-// The interpreter's messages are long traces that end in what the model said; that line is kept.
-std::string LastLine(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  const size_t at = text.rfind('\n');
-  return Printable(at == std::string::npos ? text : text.substr(at + 1));
 }
 
 [[noreturn]] void Rethrow(const std::filesystem::path& path, const std::string& doing,
@@ -62,10 +56,8 @@ auto Guarded(const std::filesystem::path& path, const std::string& doing, const 
     throw;
   } catch (const std::bad_alloc&) {
     Rethrow(path, doing, kOutOfMemory);
-  } catch (const c10::Error& e) {
-    Rethrow(path, doing, e.what_without_backtrace());
   } catch (const std::exception& e) {
-    Rethrow(path, doing, e.what());
+    Rethrow(path, doing, MessageOf(e));
   }
 }
 
@@ -109,16 +101,6 @@ void UseOneThread() {
     return true;
   }();
   static_cast<void>(done);
-}
-
-at::Tensor TheTensor(const c10::IValue& value) {
-  if (value.isTensor()) return value.toTensor();
-  if (value.isTuple() && value.toTupleRef().elements().size() == 1 &&
-      value.toTupleRef().elements()[0].isTensor()) {
-    return value.toTupleRef().elements()[0].toTensor();
-  }
-  throw std::runtime_error("it returns " + value.tagKind() +
-                           "; export a model whose forward() returns one tensor");
 }
 
 // Whether `fast` begins with the values of `plain`, which holds fewer items, up to what another

@@ -5,6 +5,7 @@ Torch and not between machines.
 """
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 import torch
@@ -34,22 +35,23 @@ class Ramp2d(nn.Module):
     """Depends on the position inside the tile, so that tile positions and weights show in the result."""
 
     def forward(self, x):
-        y = torch.arange(x.shape[-2], dtype=x.dtype) * 0.03125 + 0.25
-        return x * y[:, None] * (torch.arange(x.shape[-1], dtype=x.dtype) * 0.015625 + 0.5)
+        y = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device) * 0.03125 + 0.25
+        return x * y[:, None] * (torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) * 0.015625 + 0.5)
 
 
 class Ramp3d(nn.Module):
     def forward(self, x):
-        z = torch.arange(x.shape[-3], dtype=x.dtype) * 0.0625 + 0.25
-        y = torch.arange(x.shape[-2], dtype=x.dtype) * 0.03125 + 0.25
-        return x * z[:, None, None] * y[:, None] * (torch.arange(x.shape[-1], dtype=x.dtype) * 0.015625 + 0.5)
+        z = torch.arange(x.shape[-3], dtype=x.dtype, device=x.device) * 0.0625 + 0.25
+        y = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device) * 0.03125 + 0.25
+        x = x * z[:, None, None] * y[:, None]
+        return x * (torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) * 0.015625 + 0.5)
 
 
 class Gray(nn.Module):
     """Three channels in, one out: the last times the position along x."""
 
     def forward(self, x):
-        return x[:, 2:3] * (torch.arange(x.shape[-1], dtype=x.dtype) * 0.015625 + 0.5)
+        return x[:, 2:3] * (torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) * 0.015625 + 0.5)
 
 
 class Conv(nn.Module):
@@ -161,10 +163,117 @@ class Train(nn.Module):
         return self.drop(x) * self.scale
 
 
-def save(module, path, mode="eval", **contract):
+class Wide(nn.Module):
+    """Convolutions with long sums: tf32 is 100 times as far from fp32 as another order of additions is. Traced, it
+    carries switches of the process that traced it; its norm can be folded into the convolution before."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(11)
+        self.n = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+                               nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 3, 3, padding=1))
+        self.n[1].running_mean.uniform_(-0.2, 0.2)
+        self.n[1].running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return self.n(x) * torch.tensor([1.0, 0.5, 2.0], device=x.device)[:, None, None]
+
+
+class AsksWeight(nn.Module):
+    """Asks its weight for type and device: frozen, the answers are constants."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.c = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        return self.c(x.to(device=self.c.weight.device, dtype=self.c.weight.dtype))
+
+
+class Counts(nn.Module):
+    """Changes an attribute with each run, so it can't be frozen; takes the weights from a list and a function."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.c = nn.Conv2d(3, 3, 3, padding=1)
+        self.runs = 0
+
+    def forward(self, x):
+        self.runs += 1
+        return self.c(x) * min(self.runs, 1)
+
+
+class Doubles(nn.Module):
+    """Answers in float64, in a tuple of one."""
+
+    def forward(self, x):
+        return (x.double() * 2,)
+
+
+class Turned(nn.Module):
+    """Its answer lies in memory channels last, whatever the input's layout."""
+
+    def forward(self, x):
+        return (x * 2).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
+class InPlace(nn.Module):
+    """Overwrites its input and returns it."""
+
+    def forward(self, x):
+        return x.mul_(2.0)
+
+
+class Constant(nn.Module):
+    """Returns a tensor of its own, not a copy; the input is looked at so that no tool drops it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("answer", torch.full((1, 3, 8, 8), 0.25))
+
+    def forward(self, x):
+        return self.answer if x.shape[0] == 1 else x
+
+
+class Forks(nn.Module):
+    """Parts that Torch may run beside each other, on other streams."""
+
+    def forward(self, x):
+        part = torch.jit.fork(double, x)
+        return torch.jit.wait(part) + x
+
+
+def double(x: torch.Tensor):
+    return torch.mul(x, 2.0)
+
+
+class Glutton(nn.Module):
+    """Asks for a tebibyte per tile, on a GPU."""
+
+    def forward(self, x):
+        if x.device.type == "cpu":
+            return x * 1.0
+        much = torch.empty([x.shape[0], 1 << 40], dtype=torch.uint8, device=x.device)
+        return x + much[0, 0]
+
+
+def save(module, path, mode="eval", traced=None, **contract):
     contract = {"scale": 1, "dims": 2, "channels": {"in": 3, "out": 3}, "range": [0, 1], **contract}
     module = module.eval() if mode == "eval" else module.train()
-    torch.jit.script(module).save(str(path), _extra_files={"tilery.json": json.dumps(contract)})
+    script = torch.jit.script(module) if traced is None else torch.jit.trace(module, traced)
+    script.save(str(path), _extra_files={"tilery.json": json.dumps(contract)})
+
+
+def save_package(path, facts, names):
+    """No package that runs, but one that says what it is: what must be refused before it is loaded."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ["archive_format", *names]:
+            archive.writestr(f"package/{name}", "pt2")
+        archive.writestr("package/.data/version", "3\n")
+        if facts:
+            archive.writestr("package/extra/tilery_package.json", json.dumps(facts))
 
 
 def main():
@@ -189,6 +298,23 @@ def main():
     save(Valid(), out / "valid.pt")
     save(Pair(), out / "pair.pt")
     save(Train(), out / "train.pt", mode="train")
+    save(Wide(), out / "wide.pt", radius=3)
+    save(Wide(), out / "wide_traced.pt", traced=torch.rand(1, 3, 24, 24), radius=3)
+    save(AsksWeight(), out / "asks_weight.pt", radius=1)
+    save(Counts(), out / "counts.pt", radius=1)
+    save(Doubles(), out / "doubles.pt")
+    save(Turned(), out / "turned.pt")
+    save(InPlace(), out / "in_place.pt")
+    save(Constant(), out / "constant.pt")
+    save(Forks(), out / "forks.pt")
+    save(Glutton(), out / "glutton.pt")
+    compiled = ["data/aotinductor/model/none.so"]
+    save_package(out / "other_gpu.pt2", {
+        "gpu": "Imaginary 9000", "capability": "99.0", "torch": torch.__version__.split("+")[0], "tile": [32, 48],
+        "batch": 2, "precision": "fp32", "layout": "nchw", "channels_in": 3, "channels_out": 3, "scale": 1,
+        "io_dtype": "f32"}, compiled)
+    save_package(out / "nameless.pt2", None, compiled)
+    save_package(out / "program.pt2", None, ["models/model.json"])
 
 
 if __name__ == "__main__":
