@@ -112,46 +112,6 @@ Bytes RandomSamples(DType dtype, int64_t count, bool holes, uint32_t seed) {
   return bytes;
 }
 
-// The tables of tile_kernels.h for one unit.
-struct UnitAxis {
-  std::vector<int32_t> first, tiles;
-  std::vector<int64_t> begin, cover_begin, cover_end;
-  std::vector<float> weights;
-};
-
-UnitAxis MakeAxis(const ItemGeometry& geometry, int64_t unit, int a) {
-  const Box tiles = geometry.unit_tiles(unit), cover = geometry.unit_cover(unit);
-  const Box interior = geometry.interior(unit);
-  const int64_t extent = geometry.grid().output_tile()[a];
-  UnitAxis axis;
-  axis.first.assign(cover.extent(a), -1);
-  axis.tiles.assign(cover.extent(a), 0);
-  for (int64_t k = 0; k < tiles.extent(a); ++k) {
-    const TileWindow& window = geometry.windows(a)[tiles.begin[a] + k];
-    Index tile = tiles.begin;
-    tile[a] += k;
-    const int64_t begin = geometry.grid().output_box(tile).begin[a];
-    axis.begin.push_back(begin - cover.begin[a]);
-    axis.cover_begin.push_back(window.begin - cover.begin[a]);
-    axis.cover_end.push_back(window.end() - cover.begin[a]);
-    axis.weights.resize((k + 1) * extent, kNan);
-    for (int64_t x = window.begin; x < window.end(); ++x) {
-      int32_t& first = axis.first[x - cover.begin[a]];
-      if (first < 0) first = static_cast<int32_t>(k);
-      ++axis.tiles[x - cover.begin[a]];
-      axis.weights[k * extent + x - begin] = window.weights[x - window.begin];
-    }
-  }
-  // Weights that must not be needed.
-  for (int64_t x = interior.begin[a]; x < interior.end[a]; ++x) {
-    const int64_t at = x - cover.begin[a];
-    if (axis.tiles[at] != 1) continue;
-    const int64_t k = axis.first[at];
-    axis.weights[k * extent + at - axis.begin[k]] = kNan;
-  }
-  return axis;
-}
-
 std::vector<PostOp> RandomPost(RandomTiling& random, int32_t colours, bool* labels) {
   using Kind = PostOp::Kind;
   std::vector<PostOp> post;
@@ -188,6 +148,39 @@ std::vector<PostOp> RandomPost(RandomTiling& random, int32_t colours, bool* labe
 }
 
 }  // namespace
+
+UnitAxis MakeUnitAxis(const ItemGeometry& geometry, int64_t unit, int a) {
+  const Box tiles = geometry.unit_tiles(unit), cover = geometry.unit_cover(unit);
+  const Box interior = geometry.interior(unit);
+  const int64_t extent = geometry.grid().output_tile()[a];
+  UnitAxis axis;
+  axis.first.assign(cover.extent(a), -1);
+  axis.tiles.assign(cover.extent(a), 0);
+  for (int64_t k = 0; k < tiles.extent(a); ++k) {
+    const TileWindow& window = geometry.windows(a)[tiles.begin[a] + k];
+    Index tile = tiles.begin;
+    tile[a] += k;
+    const int64_t begin = geometry.grid().output_box(tile).begin[a];
+    axis.begin.push_back(begin - cover.begin[a]);
+    axis.cover_begin.push_back(window.begin - cover.begin[a]);
+    axis.cover_end.push_back(window.end() - cover.begin[a]);
+    axis.weights.resize((k + 1) * extent, kNan);
+    for (int64_t x = window.begin; x < window.end(); ++x) {
+      int32_t& first = axis.first[x - cover.begin[a]];
+      if (first < 0) first = static_cast<int32_t>(k);
+      ++axis.tiles[x - cover.begin[a]];
+      axis.weights[k * extent + x - begin] = window.weights[x - window.begin];
+    }
+  }
+  // Weights that must not be needed.
+  for (int64_t x = interior.begin[a]; x < interior.end[a]; ++x) {
+    const int64_t at = x - cover.begin[a];
+    if (axis.tiles[at] != 1) continue;
+    const int64_t k = axis.first[at];
+    axis.weights[k * extent + at - axis.begin[k]] = kNan;
+  }
+  return axis;
+}
 
 TileCase RandomTileCase(uint32_t seed) {
   RandomTiling random(seed * 2654435761u + 1);
@@ -333,7 +326,7 @@ std::string CheckBlending(TileBackend& backend, const TileCase& c, int64_t units
     cuda::BlendTilesTask task{};
     cuda::TileCovers covers{};
     std::vector<UnitAxis> axes;
-    for (int a = 0; a < 3; ++a) axes.push_back(MakeAxis(geometry, unit, a));
+    for (int a = 0; a < 3; ++a) axes.push_back(MakeUnitAxis(geometry, unit, a));
     for (int a = 0; a < 3; ++a) {
       task.axis[a] = {Put(backend, axes[a].first), Put(backend, axes[a].tiles),
                       Put(backend, axes[a].begin), Put(backend, axes[a].weights)};

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "pipeline/blocks.h"
 #include "pipeline/cuda/tile_kernels.h"
@@ -37,6 +38,15 @@ struct TileCase {
   int64_t largest_batch = 8;
 };
 TileCase RandomTileCase(uint32_t seed);
+
+// The tables of tile_kernels.h for one unit along one axis. Weights that no kernel may read are not
+// a number.
+struct UnitAxis {
+  std::vector<int32_t> first, tiles;
+  std::vector<int64_t> begin, cover_begin, cover_end;
+  std::vector<float> weights;
+};
+UnitAxis MakeUnitAxis(const ItemGeometry& geometry, int64_t unit, int axis);
 
 // Gathers, or blends and finishes, up to `units` of the item's units in random batches. Empty, or
 // what differs from the CPU and where.
