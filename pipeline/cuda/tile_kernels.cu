@@ -2,6 +2,7 @@
 
 #include "pipeline/cuda/blend_tiles.cuh"
 #include "pipeline/cuda/device_functions.cuh"
+#include "pipeline/cuda/finish_tiles.cuh"
 #include "pipeline/cuda/gather_tiles.cuh"
 #include "pipeline/cuda/staging.cuh"
 #include "pipeline/cuda/tile_kernels.h"

@@ -11,6 +11,7 @@
 
 #include "io/error.h"
 #include "pipeline/cuda/blend_tiles.cuh"
+#include "pipeline/cuda/finish_tiles.cuh"
 #include "pipeline/cuda/gather_tiles.cuh"
 #include "pipeline/cuda/quantise.cuh"
 #include "pipeline/cuda/staging.cuh"
