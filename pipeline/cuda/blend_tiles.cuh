@@ -18,11 +18,14 @@ struct BlendLaunch {
   BlendTilesTask task;
   int32_t first, count, slot, step;  // the run
   int64_t slot_voxels, cover_voxels;
-  int64_t x_begin;        // of the first segment: the region's, or a little before
-  int64_t region_end[3];  // in the cover
-  int32_t voxel_bytes;    // of a finished voxel
-  int32_t staging;        // bytes of shared memory per warp
-  Quantiser colour, alpha;
+  int32_t x_begin;                         // of the first segment: the region's, or a little before
+  int32_t region_begin[3], region_end[3];  // in the cover
+  int32_t interior_begin[3], interior_end[3];  // likewise
+  int32_t tile[3];                             // tile_shape
+  int32_t voxel_bytes;                         // of a finished voxel
+  int32_t staging;                             // bytes of shared memory per warp
+  bool alpha;                                  // all sums are, or none is
+  Quantiser quantiser;
 };
 
 // `Count` values in one access; `from` must be aligned to all of them.
@@ -127,108 +130,137 @@ TILERY_HD void LoadMean(const BlendLaunch& t, const Value* from, int64_t voxel, 
   }
 }
 
+template <typename Value, int N, int K>
+TILERY_HD void LoadVoxels(const BlendLaunch& t, const Value* from, int64_t voxel, uint32_t active,
+                          float (&value)[K][N]) {
+  if (t.task.mean) {
+    LoadMean(t, from, voxel, active, value);
+  } else if (t.task.layout == ModelLayout::kPlanar) {
+    LoadPlanar(t, from, voxel, active, value);
+  } else {
+    LoadChannelsLast(t, from, voxel, active, value);
+  }
+}
+
 // Which voxels of a lane got a share of this run, and which of those are complete and go to the
 // interior.
 struct Blended {
   uint32_t touched = 0, finished = 0;
 };
 
-// Sums of the run's tiles over the voxels (z, y, x + i), i < K, of those that lie in the region.
-// What other runs added before is taken from t.task.sums.
-template <typename Value, int N, int K>
-TILERY_HD Blended BlendVoxels(const BlendLaunch& t, int64_t z, int64_t y, int64_t x,
-                              float (&sum)[K][N]) {
-  const BlendTilesTask& task = t.task;
-  const AxisWindows &wz = task.axis[0], &wy = task.axis[1], &wx = task.axis[2];
-  const int low = static_cast<int>(x < task.region.begin[2] ? task.region.begin[2] - x : 0);
-  const int high = static_cast<int>(t.region_end[2] - x < K ? t.region_end[2] - x : K) - 1;
-  if (low > high) return {};
+// The tiles of voxels along an axis: [first, end).
+struct TileRange {
+  int32_t first, end;
+};
+TILERY_HD TileRange TilesAt(const AxisWindows& axis, int32_t at) {
+  const int32_t first = axis.first[at];
+  return {first, first + axis.tiles[at]};
+}
 
-  // Tiles of each voxel along x: [first, end). If both ends of the lane agree, so do all between.
-  int32_t first_x[K], end_x[K];
-  const int32_t least_x = wx.first[x + low], most_x = wx.first[x + high] + wx.tiles[x + high];
-  const bool same =
-      K == 1 || (wx.first[x + high] == least_x && least_x + wx.tiles[x + low] == most_x);
+// Goes on with the sums of those voxels of `wanted` whose first tile came before this run.
+template <int N, int K, typename OfVoxel>
+TILERY_HD void TakeSums(const BlendLaunch& t, int32_t z, int32_t y, int32_t x, uint32_t wanted,
+                        const OfVoxel& of_voxel, int32_t first_row, float (&sum)[K][N]) {
+  const int64_t at = (z * t.task.cover_shape[1] + y) * t.task.cover_shape[2] + x;
   TILERY_UNROLL
   for (int i = 0; i < K; ++i) {
-    first_x[i] = least_x;
-    end_x[i] = most_x;
-    if (i < low || i > high) {
-      end_x[i] = least_x;  // none
-    } else if (!same) {
-      first_x[i] = wx.first[x + i];
-      end_x[i] = first_x[i] + wx.tiles[x + i];
+    if (!(wanted >> i & 1) || first_row + of_voxel(i).first >= 0) continue;
+    TILERY_UNROLL
+    for (int c = 0; c < N; ++c) {
+      if (N <= 4 || c < t.task.out_count) sum[i][c] = t.task.sums[c * t.cover_voxels + at + i];
     }
   }
-  const int32_t first_z = wz.first[z], end_z = first_z + wz.tiles[z];
-  const int32_t first_y = wy.first[y], end_y = first_y + wy.tiles[y];
+}
+
+// BlendVoxels() where one or more tiles lie over each voxel. Out of line, and so apart from what
+// most voxels need: its many registers must not be theirs.
+template <typename Value, int N, int K>
+TILERY_HD TILERY_NOINLINE Blended BlendMany(const BlendLaunch& t, int32_t z, int32_t y, int32_t x,
+                                            float (&sum)[K][N]) {
+  const BlendTilesTask& task = t.task;
+  const int32_t low = x < t.region_begin[2] ? t.region_begin[2] - x : 0;
+  const int32_t high = (t.region_end[2] - x < K ? t.region_end[2] - x : K) - 1;
+  if (low > high) return {};
+  const uint32_t valid = (kAllVoxels<K> >> (K - 1 - high)) & (kAllVoxels<K> << low);
+
+  // If both ends of the lane have the same tiles, so have all between. Other lanes look each of
+  // their voxels up when they need it: they are few.
+  const TileRange on_z = TilesAt(task.axis[0], z), on_y = TilesAt(task.axis[1], y);
+  TileRange on_x = TilesAt(task.axis[2], x + low);
+  bool same = true;
+  if (K > 1) {
+    const TileRange at_high = TilesAt(task.axis[2], x + high);
+    same = at_high.first == on_x.first && at_high.end == on_x.end;
+    on_x.end = at_high.end;
+  }
+  const auto of_voxel = [&](int i) { return same ? on_x : TilesAt(task.axis[2], x + i); };
   // Numbers of tiles that count from the run's first.
   const int32_t rows = task.tile_count[1], columns = task.tile_count[2];
-  const int32_t first_row = (first_z * rows + first_y) * columns - t.first;
-  const int32_t last_row = ((end_z - 1) * rows + end_y - 1) * columns - t.first;
-  if (first_row + least_x >= t.count || last_row + most_x - 1 < 0) return {};
+  const int32_t first_row = (on_z.first * rows + on_y.first) * columns - t.first;
+  const int32_t last_row = ((on_z.end - 1) * rows + on_y.end - 1) * columns - t.first;
+  if (first_row + on_x.first >= t.count || last_row + on_x.end - 1 < 0) return {};
 
-  const int64_t inside_z = z - task.interior_begin[0], inside_y = y - task.interior_begin[1];
-  const int64_t inside_x = x - task.interior_begin[2];
-  const bool in_z = inside_z >= 0 && inside_z < task.interior_shape[0];
-  const bool in_y = inside_y >= 0 && inside_y < task.interior_shape[1];
-  uint32_t in_x = 0, alone_x = 0;
+  const bool in_z = z >= t.interior_begin[0] && z < t.interior_end[0];
+  const bool in_y = y >= t.interior_begin[1] && y < t.interior_end[1];
+  uint32_t in_x = 0;
   TILERY_UNROLL
   for (int i = 0; i < K; ++i) {
-    if (inside_x + i < 0 || inside_x + i >= task.interior_shape[2]) continue;
-    in_x |= uint32_t{1} << i;
-    if (end_x[i] - first_x[i] == 1) alone_x |= uint32_t{1} << i;
+    if (x + i >= t.interior_begin[2] && x + i < t.interior_end[2]) in_x |= uint32_t{1} << i;
   }
-  const bool alone_z = in_z && end_z - first_z == 1, alone_y = in_y && end_y - first_y == 1;
+  const bool alone_z = in_z && on_z.end - on_z.first == 1;
+  const bool alone_y = in_y && on_y.end - on_y.first == 1;
+  const bool alone_x = on_x.end - on_x.first == 1;
 
-  const int64_t at = (z * task.cover_shape[1] + y) * task.cover_shape[2] + x;  // in the sums
   TILERY_UNROLL
   for (int i = 0; i < K; ++i) {
     TILERY_UNROLL
     for (int c = 0; c < N; ++c) sum[i][c] = 0;
   }
   Blended done;
-  for (int32_t tile_z = first_z; tile_z < end_z; ++tile_z) {
-    const int64_t place_z = z - wz.begin[tile_z];
-    const float weight_z = alone_z ? 1.0f : wz.weights[tile_z * task.tile_shape[0] + place_z];
-    for (int32_t tile_y = first_y; tile_y < end_y; ++tile_y) {
+  for (int32_t tile_z = on_z.first; tile_z < on_z.end; ++tile_z) {
+    const auto place_z = static_cast<int32_t>(z - task.axis[0].begin[tile_z]);
+    const float weight_z =
+        alone_z ? 1.0f : task.axis[0].weights[int64_t{tile_z} * t.tile[0] + place_z];
+    for (int32_t tile_y = on_y.first; tile_y < on_y.end; ++tile_y) {
       const int32_t row = (tile_z * rows + tile_y) * columns - t.first;
-      const int32_t begin = least_x > -row ? least_x : -row;
-      const int32_t end = most_x < t.count - row ? most_x : t.count - row;
+      const int32_t begin = on_x.first > -row ? on_x.first : -row;
+      const int32_t end = on_x.end < t.count - row ? on_x.end : t.count - row;
       if (begin >= end) continue;
-      const int64_t place_y = y - wy.begin[tile_y];
-      const float weight_y = alone_y ? 1.0f : wy.weights[tile_y * task.tile_shape[1] + place_y];
-      const int64_t line = (place_z * task.tile_shape[1] + place_y) * task.tile_shape[2];
+      const auto place_y = static_cast<int32_t>(y - task.axis[1].begin[tile_y]);
+      const float weight_y =
+          alone_y ? 1.0f : task.axis[1].weights[int64_t{tile_y} * t.tile[1] + place_y];
+      const int64_t line = (int64_t{place_z} * t.tile[1] + place_y) * t.tile[2];
       for (int32_t tile_x = begin; tile_x < end; ++tile_x) {
-        uint32_t active = 0;
-        TILERY_UNROLL
-        for (int i = 0; i < K; ++i) {
-          if (tile_x >= first_x[i] && tile_x < end_x[i]) active |= uint32_t{1} << i;
+        uint32_t active = valid;
+        if (!same) {
+          TILERY_UNROLL
+          for (int i = 0; i < K; ++i) {
+            if (!(valid >> i & 1)) continue;
+            const TileRange own = TilesAt(task.axis[2], x + i);
+            if (tile_x < own.first || tile_x >= own.end) active &= ~(uint32_t{1} << i);
+          }
         }
         const int64_t slot = t.slot + int64_t{row + tile_x} * t.step;
-        const int64_t place_x = x - wx.begin[tile_x];
+        const auto place_x = static_cast<int32_t>(x - task.axis[2].begin[tile_x]);
         const Value* from =
             static_cast<const Value*>(task.output) + slot * task.channels * t.slot_voxels;
         float value[K][N];
-        if (task.mean) {
-          LoadMean<Value>(t, from, line + place_x, active, value);
-        } else if (task.layout == ModelLayout::kPlanar) {
-          LoadPlanar<Value>(t, from, line + place_x, active, value);
-        } else {
-          LoadChannelsLast<Value>(t, from, line + place_x, active, value);
+        LoadVoxels(t, from, line + place_x, active, value);
+        if (first_row + on_x.first < 0) {  // runs before this one may have begun these sums
+          TakeSums(t, z, y, x, active & ~done.touched, of_voxel, first_row, sum);
         }
-        const float* weights = wx.weights + tile_x * task.tile_shape[2] + place_x;
+        done.touched |= active;
+        const float* weights = task.axis[2].weights + int64_t{tile_x} * t.tile[2] + place_x;
         TILERY_UNROLL
         for (int i = 0; i < K; ++i) {
           if (!(active >> i & 1)) continue;
-          if (!(done.touched >> i & 1) && first_row + first_x[i] < 0) {
-            TILERY_UNROLL
-            for (int c = 0; c < N; ++c) {
-              if (N <= 4 || c < task.out_count) sum[i][c] = task.sums[c * t.cover_voxels + at + i];
-            }
+          bool alone = same && alone_x;
+          if (!same) {
+            const TileRange own = TilesAt(task.axis[2], x + i);
+            alone = own.end - own.first == 1;
           }
-          done.touched |= uint32_t{1} << i;
-          const float weight = Weight(weight_z, weight_y, alone_x >> i & 1 ? 1.0f : weights[i]);
+          const float weight_x = alone && (in_x >> i & 1) ? 1.0f : weights[i];
+          const float weight = Weight(weight_z, weight_y, weight_x);
           TILERY_UNROLL
           for (int c = 0; c < N; ++c) {
             if (N <= 4 || c < task.out_count) sum[i][c] += weight * value[i][c];
@@ -237,17 +269,77 @@ TILERY_HD Blended BlendVoxels(const BlendLaunch& t, int64_t z, int64_t y, int64_
       }
     }
   }
+  if (in_z && in_y) {
+    TILERY_UNROLL
+    for (int i = 0; i < K; ++i) {
+      const uint32_t bit = uint32_t{1} << i;
+      if ((done.touched & in_x & bit) == 0) continue;
+      if (last_row + of_voxel(i).end - 1 < t.count) done.finished |= bit;
+    }
+  }
+  return done;
+}
+
+// BlendVoxels() where all voxels of the lane lie in the interior and under one tile alone, whose
+// weight is 1. Returns whether that is so.
+template <typename Value, int N, int K>
+TILERY_HD bool BlendAlone(const BlendLaunch& t, int32_t z, int32_t y, int32_t x, float (&sum)[K][N],
+                          Blended* done) {
+  const BlendTilesTask& task = t.task;
+  if (z < t.interior_begin[0] || z >= t.interior_end[0]) return false;
+  if (y < t.interior_begin[1] || y >= t.interior_end[1]) return false;
+  const int32_t low = x < t.region_begin[2] ? t.region_begin[2] - x : 0;
+  const int32_t high = (t.region_end[2] - x < K ? t.region_end[2] - x : K) - 1;
+  if (low > high) return true;  // and nothing to do
+  if (x + low < t.interior_begin[2] || x + high >= t.interior_end[2]) return false;
+  const int32_t tile_z = task.axis[0].first[z], tile_y = task.axis[1].first[y];
+  const int32_t tile_x = task.axis[2].first[x + low];
+  if (task.axis[0].tiles[z] != 1 || task.axis[1].tiles[y] != 1 ||
+      task.axis[2].tiles[x + low] != 1) {
+    return false;
+  }
+  if (K > 1 && (task.axis[2].first[x + high] != tile_x || task.axis[2].tiles[x + high] != 1)) {
+    return false;
+  }
+  const int32_t tile =
+      (tile_z * task.tile_count[1] + tile_y) * task.tile_count[2] + tile_x - t.first;
+  if (tile < 0 || tile >= t.count) return true;  // another run's
+  const auto place_z = static_cast<int32_t>(z - task.axis[0].begin[tile_z]);
+  const auto place_y = static_cast<int32_t>(y - task.axis[1].begin[tile_y]);
+  const auto place_x = static_cast<int32_t>(x - task.axis[2].begin[tile_x]);
+  const int64_t voxel = (int64_t{place_z} * t.tile[1] + place_y) * t.tile[2] + place_x;
+  const int64_t slot = t.slot + int64_t{tile} * t.step;
+  const Value* from = static_cast<const Value*>(task.output) + slot * task.channels * t.slot_voxels;
+  done->touched = done->finished = (kAllVoxels<K> >> (K - 1 - high)) & (kAllVoxels<K> << low);
+  LoadVoxels(t, from, voxel, done->touched, sum);
   TILERY_UNROLL
   for (int i = 0; i < K; ++i) {
-    const int32_t last = last_row + end_x[i] - 1;
-    if (in_z && in_y && last < t.count) done.finished |= done.touched & in_x & uint32_t{1} << i;
+    TILERY_UNROLL
+    for (int c = 0; c < N; ++c) sum[i][c] = 0.0f + sum[i][c];  // as a sum: -0 becomes 0
+  }
+  return true;
+}
+
+// Sums of the run's tiles over the voxels (z, y, x + i), i < K, of those that lie in the region.
+// What other runs added before is taken from t.task.sums.
+template <typename Value, int N, int K>
+TILERY_HD Blended BlendVoxels(const BlendLaunch& t, int32_t z, int32_t y, int32_t x,
+                              float (&sum)[K][N]) {
+  Blended done;
+  if (BlendAlone<Value>(t, z, y, x, sum, &done)) return done;
+  float memory[K][N];
+  done = BlendMany<Value>(t, z, y, x, memory);
+  TILERY_UNROLL
+  for (int i = 0; i < K; ++i) {
+    TILERY_UNROLL
+    for (int c = 0; c < N; ++c) sum[i][c] = memory[i][c];
   }
   return done;
 }
 
 // Keeps the sums of voxels that are not finished: more tiles follow, or other units do.
 template <int N, int K>
-TILERY_HD void KeepSums(const BlendLaunch& t, int64_t z, int64_t y, int64_t x, const Blended& done,
+TILERY_HD void KeepSums(const BlendLaunch& t, int32_t z, int32_t y, int32_t x, const Blended& done,
                         const float (&sum)[K][N]) {
   const uint32_t kept = done.touched & ~done.finished;
   if (kept == 0) return;
@@ -269,102 +361,6 @@ TILERY_HD void KeepSums(const BlendLaunch& t, int64_t z, int64_t y, int64_t x, c
       if (kept >> i & 1) to[i] = sum[i][c];
     }
   }
-}
-
-// Post operations on one voxel's colours. Returns how many are left.
-template <int N>
-TILERY_HD int PostOf(const FinalizeTask& t, float (&v)[N]) {
-  if (t.posts == 0 || t.colours == 0) return t.colours;
-  if (t.post[0].kind == PostKind::kArgmax) {  // often the only one: Argmax(), in registers
-    float top = v[0], best = 0;
-    TILERY_UNROLL
-    for (int c = 1; c < N; ++c) {
-      if (c < t.colours && v[c] > top) {
-        top = v[c];
-        best = static_cast<float>(c);
-      }
-    }
-    ApplyPost(t, 1, 1, &best);
-    v[0] = best;
-    return 1;
-  }
-  float memory[N];  // apart from `v`, which stays in registers where no operation is asked for
-  TILERY_UNROLL
-  for (int c = 0; c < N; ++c) memory[c] = v[c];
-  const int colours = ApplyPost(t, 0, t.colours, memory);
-  TILERY_UNROLL
-  for (int c = 0; c < N; ++c) v[c] = memory[c];
-  return colours;
-}
-
-// Calls `store` with each output value of a voxel, its number and its quantiser.
-template <int N, typename Store>
-TILERY_HD void EachOutput(const BlendLaunch& t, const float (&v)[N], int colours,
-                          const Store& store) {
-  const FinalizeTask& finalize = t.task.finalize;
-  TILERY_UNROLL
-  for (int c = 0; c < N; ++c) {
-    if (c < finalize.colours) {
-      if (c < colours) store(v[c], c, t.colour);
-    } else if (c < finalize.colours + finalize.alphas) {
-      store(Clamp(v[c], finalize.range_lo, finalize.range_hi), colours + c - finalize.colours,
-            t.alpha);
-    }
-  }
-}
-
-// Converts one lane's finished voxels and stages them from `byte` on, voxel by voxel.
-template <int N, int K>
-TILERY_HD void StageFinished(const BlendLaunch& t, uint32_t finished, float (&sum)[K][N], int byte,
-                             char* staged) {
-  const FinalizeTask& finalize = t.task.finalize;
-  const auto each = [&](auto encode) {
-    using Stored = decltype(encode(0.0f, t.colour));
-    TILERY_UNROLL
-    for (int i = 0; i < K; ++i) {
-      if (!(finished >> i & 1)) continue;
-      const int colours = PostOf(finalize, sum[i]);
-      EachOutput(t, sum[i], colours, [&](float value, int number, const Quantiser& quantiser) {
-        Stage(staged, byte + number * static_cast<int>(sizeof(Stored)), encode(value, quantiser));
-      });
-      byte += t.voxel_bytes;
-    }
-  };
-  switch (finalize.dtype) {
-    case DType::kU8:
-    case DType::kI8:
-      return each(
-          [](float v, const Quantiser& q) { return static_cast<uint8_t>(QuantiseInteger(v, q)); });
-    case DType::kU16:
-    case DType::kI16:
-      return each(
-          [](float v, const Quantiser& q) { return static_cast<uint16_t>(QuantiseInteger(v, q)); });
-    case DType::kU32:
-    case DType::kI32:
-      return each([](float v, const Quantiser& q) {
-        return static_cast<uint32_t>(static_cast<int64_t>(Quantise(v, q.terms)));
-      });
-    case DType::kF16:
-      return each([&](float v, const Quantiser&) {
-        __half half;
-        StoreHalf(v, &half, finalize.overflow);
-        return half;
-      });
-    case DType::kF32:
-      return each([](float v, const Quantiser&) { return v; });
-    case DType::kF64:
-      return each([](float v, const Quantiser&) { return static_cast<double>(v); });
-  }
-}
-
-// Where the finished voxel (z, y, x) goes.
-TILERY_HD char* FinishedAt(const BlendLaunch& t, int64_t z, int64_t y, int64_t x) {
-  const BlendTilesTask& task = t.task;
-  const int64_t voxel =
-      ((z - task.interior_begin[0]) * task.interior_shape[1] + y - task.interior_begin[1]) *
-          task.interior_shape[2] +
-      x - task.interior_begin[2];
-  return static_cast<char*>(task.finalize.out) + voxel * t.voxel_bytes;
 }
 
 }  // namespace tilery::cuda

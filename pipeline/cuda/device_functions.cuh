@@ -18,9 +18,11 @@
 #if defined(__CUDACC__)
 #define TILERY_NOINLINE __noinline__
 #define TILERY_UNROLL _Pragma("unroll")
+#define TILERY_ROLLED _Pragma("unroll 1")
 #else
 #define TILERY_NOINLINE
 #define TILERY_UNROLL
+#define TILERY_ROLLED
 #endif
 
 namespace tilery::cuda {

@@ -2,6 +2,7 @@
 
 #include "pipeline/cuda/blend_tiles.cuh"
 #include "pipeline/cuda/device_functions.cuh"
+#include "pipeline/cuda/finish_tiles.cuh"
 #include "pipeline/cuda/gather_tiles.cuh"
 #include "pipeline/cuda/staging.cuh"
 #include "pipeline/cuda/tile_kernels.h"
@@ -45,18 +46,20 @@ __global__ void __launch_bounds__(kWarps* kLanes)
 
 // Blocks: x: segments, blockDim.x / kLanes each; y: rows, blockDim.y each; z: layers.
 template <typename Value, int N, int K>
-__global__ void __launch_bounds__(kWarps* kLanes)
+__global__ void __launch_bounds__(kWarps* kLanes, N <= 8 ? 3 : 2)
     BlendTilesKernel(const __grid_constant__ BlendLaunch t) {
   extern __shared__ uint4 shared[];
   const int lane = threadIdx.x % kLanes, column = threadIdx.x / kLanes;
   const int columns = blockDim.x / kLanes;
-  const int64_t segment = t.x_begin + (int64_t{blockIdx.x} * columns + column) * (kLanes * K);
-  if (segment >= t.region_end[2]) return;
+  // In 64 bits: the last block may begin far beyond the region.
+  const int64_t begin = t.x_begin + (int64_t{blockIdx.x} * columns + column) * (kLanes * K);
+  if (begin >= t.region_end[2]) return;
   char* staged = reinterpret_cast<char*>(shared) + (threadIdx.y * columns + column) * t.staging;
-  const int64_t x = segment + lane * K;
-  for (int64_t z = t.task.region.begin[0] + blockIdx.z; z < t.region_end[0]; z += gridDim.z) {
-    for (int64_t y = t.task.region.begin[1] + int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
-         y < t.region_end[1]; y += int64_t{gridDim.y} * blockDim.y) {
+  const auto segment = static_cast<int32_t>(begin);
+  const int32_t x = segment + lane * K;
+  for (int32_t z = t.region_begin[0] + blockIdx.z; z < t.region_end[0]; z += gridDim.z) {
+    for (int32_t y = t.region_begin[1] + blockIdx.y * blockDim.y + threadIdx.y; y < t.region_end[1];
+         y += gridDim.y * blockDim.y) {
       float sum[K][N];
       const Blended done = BlendVoxels<Value>(t, z, y, x, sum);
       KeepSums(t, z, y, x, done, sum);
@@ -73,8 +76,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
       char* to = FinishedAt(t, z, y, segment + first);
       const int offset = StagingOffset(to);
       if (done.finished != 0) {
-        const int own = lane * K + __ffs(static_cast<int>(done.finished)) - 1;
-        StageFinished(t, done.finished, sum, offset + (own - first) * t.voxel_bytes, staged);
+        StageFinished(t, done.finished, sum, offset + (lane * K - first) * t.voxel_bytes, staged);
       }
       __syncwarp();
       CopyStaged(staged, offset, count * t.voxel_bytes, to, lane);

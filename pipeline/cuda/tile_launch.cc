@@ -79,7 +79,9 @@ BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int 
   Require(task.out_count >= 1 && task.out_count <= kMaxChannels, "1 to 32 output channels");
   const FinalizeTask& finalize = task.finalize;
   Require(finalize.posts >= 0 && finalize.posts <= kMaxPost, "at most 8 post operations");
-  Require(finalize.colours + finalize.alphas == task.out_count, "all sums are finished");
+  Require(finalize.colours + finalize.alphas == task.out_count &&
+              (finalize.colours == 0 || finalize.alphas == 0),
+          "all sums are finished, as those of one pass");
   int left = finalize.colours;
   for (int p = 0; p < finalize.posts; ++p) {
     if (finalize.post[p].kind == PostKind::kArgmax) left = std::min(left, 1);
@@ -99,17 +101,27 @@ BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int 
   launch.slot_voxels = Voxels(task.tile_shape);
   launch.cover_voxels = Voxels(task.cover_shape);
   for (int a = 0; a < 3; ++a) {
-    launch.region_end[a] = task.region.begin[a] + task.region.shape[a];
-    Require(task.region.begin[a] >= 0 && launch.region_end[a] <= task.cover_shape[a],
+    Require(task.cover_shape[a] <= kMost - 256 && task.tile_shape[a] <= kMost,
+            "extents fit 32 bits");
+    const int64_t region_end = task.region.begin[a] + task.region.shape[a];
+    Require(task.region.begin[a] >= 0 && region_end <= task.cover_shape[a],
             "the region lies inside the cover");
+    const int64_t interior_end = task.interior_begin[a] + task.interior_shape[a];
+    Require(task.interior_begin[a] >= 0 && interior_end <= task.cover_shape[a],
+            "the interior lies inside the cover");
+    launch.region_begin[a] = static_cast<int32_t>(task.region.begin[a]);
+    launch.region_end[a] = static_cast<int32_t>(region_end);
+    launch.interior_begin[a] = static_cast<int32_t>(task.interior_begin[a]);
+    launch.interior_end[a] = static_cast<int32_t>(interior_end);
+    launch.tile[a] = static_cast<int32_t>(task.tile_shape[a]);
   }
   // Groups of voxels begin at multiples in the cover, so that sums can be written together.
-  launch.x_begin = task.region.begin[2] / kLanes * kLanes;
+  launch.x_begin = launch.region_begin[2] / kLanes * kLanes;
   launch.voxel_bytes = finalize.out_channels * static_cast<int32_t>(DTypeSize(finalize.dtype));
   launch.staging =
       static_cast<int32_t>(StagingBytes(int64_t{kLanes} * voxels_per_lane * launch.voxel_bytes));
-  launch.colour = MakeQuantiser(finalize.colour_terms);
-  launch.alpha = MakeQuantiser(finalize.alpha_terms);
+  launch.alpha = finalize.alphas > 0;
+  launch.quantiser = MakeQuantiser(launch.alpha ? finalize.alpha_terms : finalize.colour_terms);
   return launch;
 }
 
