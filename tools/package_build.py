@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from fractions import Fraction
 from pathlib import Path
@@ -214,6 +215,9 @@ def build(source: Source, target) -> dict:
     extra = {PACKAGE: json.dumps(facts)}
     if source.contract:
         extra[CONTRACT] = json.dumps(source.contract)
+    # Whoever calls holds the target's lock, so what lies here half written has no owner any more.
+    for left in target.path.parent.glob(f".{target.path.name}.*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
     with published(target.path) as whole:
         package_pt2(str(whole), aoti_files={"model": files}, extra_files=extra)
         if existing(whole, wanted) is None:

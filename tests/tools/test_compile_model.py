@@ -96,6 +96,7 @@ def model(code):
 def twice(model, tmp_path_factory):
     """What two processes said that were asked for the same package at the same time."""
     out = tmp_path_factory.mktemp("packages")
+    (out / ".net.cpu.16x16.2.fp32.nhwc.pt2.dead.partial").mkdir()  # of one that was killed
     both = [start(model, out, *TWO_TILES, "--model-hash", "abc") for _ in range(2)]
     ends = [ended(process) for process in both]
     assert [code for code, _, _ in ends] == [0, 0], ends
