@@ -106,7 +106,8 @@ class LanesEngine final : public Engine {
   struct Begun {
     Batch all;   // as taken
     Batch open;  // those of it whose units could be opened
-    std::shared_ptr<const BatchOutput> output;  // null: nothing left to do
+    std::shared_ptr<const BatchOutput> output;
+    std::exception_ptr error;  // neither: nothing left to do
     std::unique_ptr<Profile::Busy> busy;
   };
 
@@ -141,15 +142,21 @@ class LanesEngine final : public Engine {
       const size_t keep = batch.empty() ? 0 : depth;
       if (!batch.empty()) begun.push_back(Begin(lane, std::move(batch)));
       while (begun.size() > keep) {
-        if (begun.front().output) Settle(lane, begun.front().open, std::move(begun.front().output));
-        Leave(begun.front().all);
+        // In the order of taking: what runs again gives outputs that wait for nothing of this lane.
+        Begun& first = begun.front();
+        if (first.error) {
+          Broken(lane, first.open, first.error);
+        } else if (first.output) {
+          Settle(lane, first.open, std::move(first.output));
+        }
+        Leave(first.all);
         begun.pop_front();
       }
     }
   }
 
   Begun Begin(Lane& lane, Batch batch) {
-    Begun begun{std::move(batch), {}, nullptr, std::make_unique<Profile::Busy>(profile_)};
+    Begun begun{std::move(batch), {}, nullptr, nullptr, std::make_unique<Profile::Busy>(profile_)};
     for (const Slot& slot : begun.all) {
       if (slot.unit->Open(*device_)) begun.open.push_back(slot);
     }
@@ -157,7 +164,11 @@ class LanesEngine final : public Engine {
     if (begun.open.front().unit->runs() == 0) {
       begun.open.front().unit->RunWithoutModel(HostProfile());
     } else {
-      begun.output = TryForward(lane, begun.open);
+      try {
+        begun.output = Forward(lane, begun.open);
+      } catch (...) {
+        begun.error = std::current_exception();
+      }
     }
     return begun;
   }
@@ -218,16 +229,6 @@ class LanesEngine final : public Engine {
     return std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {
       return slot.unit->work().item != batch.front().unit->work().item;
     });
-  }
-
-  // nullptr if it went wrong, and all that could be done about it has been done.
-  std::shared_ptr<const BatchOutput> TryForward(Lane& lane, const Batch& batch) {
-    try {
-      return Forward(lane, batch);
-    } catch (...) {
-      Broken(lane, batch, std::current_exception());
-      return nullptr;
-    }
   }
 
   // The batch threw: item by item if there are several, else it is the item's fault.
@@ -307,7 +308,14 @@ class LanesEngine final : public Engine {
       if (std::any_of(batch.begin(), batch.begin() + i, of_item)) continue;
       Batch alone;
       std::copy_if(batch.begin(), batch.end(), std::back_inserter(alone), of_item);
-      if (auto output = TryForward(lane, alone)) Settle(lane, alone, std::move(output));
+      std::shared_ptr<const BatchOutput> output;
+      try {
+        output = Forward(lane, alone);
+      } catch (...) {
+        Broken(lane, alone, std::current_exception());
+        continue;
+      }
+      Settle(lane, alone, std::move(output));
     }
   }
 

@@ -36,29 +36,31 @@ class IntoPool {
 
 Graphs::Graphs(int device, Stream stream)
     : device_(device),
-      stream_(stream),
-      pool_(at::cuda::MemPool::graph_pool_handle(/*is_user_created=*/false)) {}
+      stream_(stream) {}
 
 Graphs::~Graphs() {
   cudaStreamSynchronize(stream_);
   for (CUgraphExec_st* graph : graphs_) cudaGraphExecDestroy(graph);
   cudaGetLastError();  // a lost GPU says so elsewhere
   try {
-    for (; uses_ > 0; --uses_) {
-      allocator::releasePool(static_cast<c10::DeviceIndex>(device_), pool_);
+    for (; !uses_.empty(); uses_.pop_back()) {
+      allocator::releasePool(static_cast<c10::DeviceIndex>(device_), uses_.back());
     }
   } catch (const std::exception&) {
     // The pool stays until the process ends.
   }
 }
 
-void Graphs::Capture(const std::function<void()>& body) {
+void Graphs::Capture(bool own_memory, const std::function<void()>& body) {
+  const c10::MempoolId_t pool =
+      own_memory || uses_.empty() ? at::cuda::MemPool::graph_pool_handle(/*is_user_created=*/false)
+                                  : uses_.front();
   cudaGraph_t captured = nullptr;
   cudaError_t status = cudaSuccess;
   std::exception_ptr thrown;
   {
-    const IntoPool into_pool(device_, pool_, stream_);
-    ++uses_;
+    const IntoPool into_pool(device_, pool, stream_);
+    uses_.push_back(pool);
     // Only this thread is kept from calls that can't be captured: others read files and pin memory.
     CheckCuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
               "cudaStreamBeginCapture");

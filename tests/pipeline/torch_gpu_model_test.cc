@@ -165,6 +165,7 @@ TEST_F(TorchGpuModel, NarrowerPrecisionsAreAsFarFromTheCpuAsTheirMantissasAreSho
     for (float v : want) largest = std::max(largest, std::abs(v));
     for (const auto& [precision, least, most] :
          {std::tuple{"tf32", 1e-5, 2e-3}, {"fp16", 1e-5, 4e-3}, {"bf16", 1e-4, 3e-2}}) {
+      double most_off = 0;
       for (const char* layout : {"nchw", "nhwc"}) {
         GpuModelOptions o = Options(name);
         o.precision = precision;
@@ -172,10 +173,12 @@ TEST_F(TorchGpuModel, NarrowerPrecisionsAreAsFarFromTheCpuAsTheirMantissasAreSho
         const auto model = LoadGpuModel(o);
         const double off = Difference(Answer(*model, o, 1), want) / largest;
         EXPECT_LE(off, most) << name << " " << precision << " " << layout;
-        // Else another precision was at work. (Below 8.0 there is no tf32.)
-        if (gpu.major >= 8) {
-          EXPECT_GE(off, least) << name << " " << precision << " " << layout;
-        }
+        most_off = std::max(most_off, off);
+      }
+      // Else another precision was at work. (Below 8.0 there is no tf32; and in one of the layouts
+      // cuDNN may know no faster engine than one for f32.)
+      if (gpu.major >= 8) {
+        EXPECT_GE(most_off, least) << name << " " << precision;
       }
     }
   }
