@@ -36,6 +36,8 @@ class UnitMemory {
   // passes without a model give at their tiles. Runs come in ascending order.
   virtual void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
                      int64_t slot) = 0;
+  // Afterwards nothing reads the unit's input any more: what was asked is done or will not be.
+  virtual void StopReading() {}
   // For units without model runs: all passes of all tiles.
   virtual void BlendWithoutModel() = 0;
   // Interior and seams (`tiles`, `repeated` and the like are left alone); the sums are given up.

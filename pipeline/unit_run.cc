@@ -136,7 +136,8 @@ void UnitRun::Leave() {
     if (--users_ > 0 || !error_) return;
     error = error_;
   }
-  // The input's memory may go as soon as `done` was called, and now nobody reads it any more.
+  // The input's memory may go as soon as `done` was called.
+  if (memory_) memory_->StopReading();
   End(error);
 }
 

@@ -1,5 +1,6 @@
 #include "pipeline/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <thread>
@@ -64,6 +65,10 @@ class Gpu final : public CudaDevice {
       }
       changed_.notify_all();
     };
+    context_.take_back = [this](const UnitState& unit) {
+      const std::lock_guard lock(mutex_);
+      return std::erase_if(loading_, [&](const auto& other) { return other.get() == &unit; }) > 0;
+    };
     loader_ = std::thread([this] { Load(); });
     finisher_ = std::thread([this] { Finish(); });
   }
@@ -93,6 +98,13 @@ class Gpu final : public CudaDevice {
     context.blending = &blending_;
     context.count = count_.get();
     context.pinned = &pinned_;
+    context.wait_for_input = [this](int waiting) {
+      {
+        const std::lock_guard lock(mutex_);
+        waiting_lanes_ += waiting;
+      }
+      changed_.notify_all();
+    };
     return std::make_unique<CudaLane>(std::move(context));
   }
 
@@ -130,7 +142,7 @@ class Gpu final : public CudaDevice {
       {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] {
-          return stopping_ || (!loading_.empty() && (!free_slots_.empty() || MayGrow()));
+          return stopping_ || (!loading_.empty() && (!free_slots_.empty() || MustGrow()));
         });
         if (stopping_) {
           for (const auto& left : loading_) {
@@ -141,6 +153,7 @@ class Gpu final : public CudaDevice {
         }
         unit = std::move(loading_.front());
         loading_.pop_front();
+        in_use_.push_back(unit);
         slot = TakeSlot(unit->bytes());
       }
       try {
@@ -148,7 +161,7 @@ class Gpu final : public CudaDevice {
       } catch (...) {
         const std::exception_ptr error = std::current_exception();
         static_cast<void>(cudaStreamSynchronize(copy_in_));  // what was asked for is done with
-        Return(unit->GiveUp());
+        Return(unit, unit->GiveUp());
         unit->FailLoading(error);
         Look(error);
       }
@@ -177,7 +190,7 @@ class Gpu final : public CudaDevice {
         result = std::current_exception();
         Look(std::current_exception());
       }
-      Return(next.unit->GiveUp());
+      Return(next.unit, next.unit->GiveUp());
       next.ready(std::move(result));
     }
   }
@@ -193,16 +206,23 @@ class Gpu final : public CudaDevice {
     } catch (...) {
       return;  // the loader has given its slot back
     }
-    for (const cudaStream_t stream : {cudaStream_t(gather_), cudaStream_t(finish_)}) {
+    for (const cudaStream_t stream :
+         {cudaStream_t(copy_in_), cudaStream_t(gather_), cudaStream_t(finish_)}) {
       static_cast<void>(cudaStreamSynchronize(stream));
     }
-    Return(unit->GiveUp());
+    Return(unit, unit->GiveUp());
   }
 
-  // Slots are made as they are needed: batches of small items hold many units at a time.
-  bool MayGrow() const { return count_->device_bytes < most_bytes_; }
+  // There are `slots` of them, and more only if a lane waits for a unit to complete its batch while
+  // all slots hold units of batches that are not complete either: small items.
+  bool MustGrow() const {
+    if (static_cast<int>(in_use_.size()) < options_.slots) return true;
+    if (waiting_lanes_ == 0 || count_->device_bytes >= most_bytes_) return false;
+    return std::all_of(in_use_.begin(), in_use_.end(),
+                       [](const auto& unit) { return unit->in_open_batch(); });
+  }
 
-  // The free slot that has to grow least, or a new one.
+  // The free slot that has to grow least, or a new one. mutex_ is held.
   std::unique_ptr<UnitSlot> TakeSlot(int64_t bytes) {
     auto best = free_slots_.end();
     for (auto it = free_slots_.begin(); it != free_slots_.end(); ++it) {
@@ -214,20 +234,17 @@ class Gpu final : public CudaDevice {
       const bool fits_a = a >= bytes, fits_b = b >= bytes;
       if (fits_a != fits_b ? fits_a : (fits_a ? a < b : a > b)) best = it;
     }
-    const bool fits = best != free_slots_.end() && (*best)->capacity() >= bytes;
-    if (best == free_slots_.end() || (!fits && MayGrow())) {
-      return std::make_unique<UnitSlot>(*count_);
-    }
+    if (best == free_slots_.end()) return std::make_unique<UnitSlot>(*count_);
     std::unique_ptr<UnitSlot> slot = std::move(*best);
     free_slots_.erase(best);
     return slot;
   }
 
-  void Return(std::unique_ptr<UnitSlot> slot) {
-    if (!slot) return;
+  void Return(const std::shared_ptr<UnitState>& unit, std::unique_ptr<UnitSlot> slot) {
     {
       const std::lock_guard lock(mutex_);
-      free_slots_.push_back(std::move(slot));
+      std::erase(in_use_, unit);
+      if (slot) free_slots_.push_back(std::move(slot));
     }
     changed_.notify_all();
   }
@@ -267,6 +284,8 @@ class Gpu final : public CudaDevice {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<UnitSlot>> free_slots_;
   std::deque<std::shared_ptr<UnitState>> loading_;
+  std::vector<std::shared_ptr<UnitState>> in_use_;  // units that have a slot
+  int waiting_lanes_ = 0;
   std::deque<Finishing> finishing_;
   bool stopping_ = false;
   std::thread loader_, finisher_;

@@ -107,13 +107,14 @@ CudaLane::~CudaLane() {
   static_cast<void>(cudaStreamSynchronize(context_.finish));
 }
 
+void CudaLane::WaitForPlace() {
+  std::unique_lock lock(ring_->mutex);
+  ring_->changed.wait(lock, [&] { return ring_->places[next_]->free; });
+}
+
 CudaLane::Place& CudaLane::Next() {
   Place& place = *ring_->places[next_];
   if (gathering_) return place;
-  {
-    std::unique_lock lock(ring_->mutex);
-    ring_->changed.wait(lock, [&] { return place.free; });
-  }
   // The input was last read by the forward pass before.
   if (place.used) place.done.MakeWait(context_.gather);
   gathering_ = true;
@@ -122,8 +123,19 @@ CudaLane::Place& CudaLane::Next() {
 }
 
 void CudaLane::Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) {
-  UnitState& state = static_cast<CudaUnit&>(unit).state();
-  state.WaitLoaded();  // without holding up others
+  const std::shared_ptr<UnitState>& shared = static_cast<CudaUnit&>(unit).shared();
+  UnitState& state = *shared;
+  shared->EnterBatch();
+  open_.push_back(shared);
+  context_.wait_for_input(1);
+  try {
+    state.WaitLoaded();  // without holding up others
+  } catch (...) {
+    context_.wait_for_input(-1);
+    throw;
+  }
+  context_.wait_for_input(-1);
+  WaitForPlace();
   const std::lock_guard lock(*context_.gathering);
   Next();
   if (unit_ < 0) unit_ = state.unit();
@@ -164,6 +176,8 @@ void CudaLane::Run(GpuModel& model, Place& place, int64_t slots, int index) {
 }
 
 std::shared_ptr<const BatchOutput> CudaLane::Forward() {
+  for (const auto& unit : open_) unit->LeaveBatch();
+  open_.clear();
   Place& place = *ring_->places[next_];
   {
     const std::lock_guard lock(*context_.gathering);

@@ -21,6 +21,8 @@ struct LaneContext {
   std::mutex* blending = nullptr;   // the order on `finish`
   AllocationCount* count = nullptr;
   PinnedPool* pinned = nullptr;
+  // Around waiting for a unit's input: +1, then -1.
+  std::function<void(int waiting)> wait_for_input;
 };
 
 // The options of a model that an engine's options ask for.
@@ -40,7 +42,8 @@ class CudaLane final : public Lane {
   struct Place;
   struct Ring;
   class Output;
-  Place& Next();  // the place that is gathered into; waits until it may be written
+  void WaitForPlace();
+  Place& Next();  // the place that is gathered into
   // Asks for the forward pass of a gathered place and for the look at what it gives.
   void Run(GpuModel& model, Place& place, int64_t slots, int index);
 
@@ -50,6 +53,7 @@ class CudaLane final : public Lane {
   int next_ = 0;
   bool gathering_ = false;  // the place at next_ is being filled
   int64_t unit_ = -1;       // the first of the batch, for the profile
+  std::vector<std::shared_ptr<UnitState>> open_;  // units of the batch that is being gathered
 };
 
 // The UnitMemory that lanes get back from the engine.
@@ -61,6 +65,8 @@ class CudaUnit final : public UnitMemory {
     if (!handed_over_) context_.hand_over(state_, nullptr);
   }
   UnitState& state() { return *state_; }
+  const std::shared_ptr<UnitState>& shared() const { return state_; }
+  void StopReading() override { state_->StopReading(); }
 
   int64_t nonfinite_in() const override { return state_->nonfinite_in(); }
   void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,

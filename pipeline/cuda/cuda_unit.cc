@@ -197,6 +197,18 @@ void UnitState::WaitLoaded() {
   if (loading_ == Loading::kFailed) std::rethrow_exception(load_error_);
 }
 
+void UnitState::StopReading() {
+  if (context_.take_back(*this)) {
+    return FailLoading(std::make_exception_ptr(Error(Fault::kTransient, "nobody waits for it")));
+  }
+  try {
+    WaitLoaded();
+  } catch (...) {
+    return;  // the loader has waited for what it had asked for
+  }
+  if (slot_) slot_->loaded.Wait();
+}
+
 void UnitState::Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count,
                        cudaStream_t stream) {
   WaitLoaded();

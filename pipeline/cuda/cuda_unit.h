@@ -5,6 +5,7 @@
 // finisher, which gives the slot back. A slot is device memory that units use one after the other.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -58,6 +59,8 @@ struct UnitContext {
   cudaStream_t copy_in = nullptr, finish = nullptr, copy_out = nullptr;
   std::mutex* blending = nullptr;  // the order on `finish` and `copy_out`
   // Takes the unit to the thread that waits for `copied` and hands the result over.
+  // Takes a unit that is not being loaded yet from the loader: false if it is too late for that.
+  std::function<bool(const UnitState&)> take_back;
   // Without `ready` the unit has failed: its slot goes back as soon as nothing uses it any more.
   std::function<void(std::shared_ptr<UnitState>, std::function<void(InferResult)> ready)> hand_over;
 };
@@ -74,6 +77,11 @@ class UnitState {
   void FailLoading(std::exception_ptr error);
 
   // ---- Lanes ----
+  // Of the batches that lanes are gathering, how many this unit is part of.
+  void EnterBatch() { ++open_batches_; }
+  void LeaveBatch() { --open_batches_; }
+  bool in_open_batch() const { return open_batches_ > 0; }
+  void StopReading();
   // Waits until copies have been asked for. Throws what loading threw.
   void WaitLoaded();
   // `out`: slot 0 of the model's input. On `stream`, after the input is there.
@@ -113,6 +121,7 @@ class UnitState {
   const Box cover_, interior_;
   std::vector<SeamCell> seam_cells_;
   GatherSource source_;
+  std::atomic<int> open_batches_{0};
   bool restores_ = false;  // not-a-numbers go back into the result, on the host
   int64_t nonfinite_in_ = 0;
 

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 
@@ -339,6 +340,9 @@ void Check(const GpuModelOptions& o) {
 
 std::unique_ptr<GpuModel> LoadGpuModel(const GpuModelOptions& options) {
   Check(options);
+  // One after the other: a capture must not meet what another thread frees.
+  static std::mutex loading;
+  const std::scoped_lock lock(loading);
   StartTorch(options.device);
   try {
     return std::make_unique<TorchGpuModel>(options);
