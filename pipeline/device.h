@@ -1,12 +1,12 @@
 // What the engine asks of a device. One implementation per kind, made by an explicit factory.
 //
 // A device runs batches on lanes. A lane has inputs of `batch` slots that gathering writes into and
-// the model reads. What a batch gave stays valid in a BatchOutput until that is destroyed, so that a
-// lane can go on while outputs wait for their turn to be blended. A unit's sums and input live in a
-// UnitMemory. Model runs of a unit are numbered as in pipeline/run_order.h.
+// the model reads. What a batch gave stays valid in a BatchOutput until that is destroyed, so that
+// a lane can go on while outputs wait for their turn to be blended. A unit's sums and input live in
+// a UnitMemory. Model runs of a unit are numbered as in pipeline/run_order.h.
 //
-// A device may do all this later than it is asked to (a GPU does); what is asked of it is done in the
-// order of asking, and only BatchOutput::Finite waits.
+// A device may do all this later than it is asked to (a GPU does); what is asked of it is done in
+// the order of asking, and only BatchOutput::Finite waits.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ class UnitMemory {
   // passes without a model give at their tiles. Runs come in ascending order.
   virtual void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
                      int64_t slot) = 0;
+  // Whether gathering would not have to wait for the input.
+  virtual bool Ready() const { return true; }
   // Afterwards nothing reads the unit's input any more: what was asked is done or will not be.
   virtual void StopReading() {}
   // For units without model runs: all passes of all tiles.
@@ -67,16 +69,17 @@ class Device {
   // By the thread that will use it.
   virtual std::unique_ptr<Lane> MakeLane() = 0;
   // Takes memory for the unit's sums (zeros). Error(kInput) if its samples are refused. A device
-  // that `opens_early` begins to fetch the input in here, and waits for memory, if it has to, when
-  // gathering first needs it: in the order of opening.
+  // that `opens_early` begins to fetch the input in here. It may have to wait for memory that units
+  // opened before give back when they are done; gathering from a unit that is not Ready() waits for
+  // that.
   virtual std::unique_ptr<UnitMemory> Open(const InferWork& work) = 0;
   virtual bool opens_early() const { return false; }
   // Batches of a lane that may be under way when the next is begun.
   virtual int depth() const { return 0; }
   // Whether it adds to the profile what its stages take; else whoever calls it does.
   virtual bool times_itself() const { return false; }
-  // Memory that inputs are best read into, and how often it had to be asked for since the engine was
-  // warm; see HostMemory.
+  // Memory that inputs are best read into, and how often it had to be asked for since the engine
+  // was warm; see HostMemory.
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
 };
 

@@ -139,28 +139,42 @@ class LanesEngine final : public Engine {
     for (;;) {
       Batch batch = Take(begun.empty());
       if (batch.empty() && begun.empty()) return;
-      const size_t keep = batch.empty() ? 0 : depth;
-      if (!batch.empty()) begun.push_back(Begin(lane, std::move(batch)));
-      while (begun.size() > keep) {
-        // In the order of taking: what runs again gives outputs that wait for nothing of this lane.
-        Begun& first = begun.front();
-        if (first.error) {
-          Broken(lane, first.open, first.error);
-        } else if (first.output) {
-          Settle(lane, first.open, std::move(first.output));
+      const bool taken = !batch.empty();
+      if (taken) {
+        Begun next{std::move(batch), {}, nullptr, nullptr, nullptr};
+        for (const Slot& slot : next.all) {
+          if (slot.unit->Open(*device_)) next.open.push_back(slot);
         }
-        Leave(first.all);
-        begun.pop_front();
+        // What this batch waits for may be memory that the ones before will give back.
+        const bool ready = std::all_of(next.open.begin(), next.open.end(), [](const Slot& slot) {
+          return slot.unit->memory().Ready();
+        });
+        if (!ready) EndAll(lane, begun, 0);
+        Begin(lane, next);
+        begun.push_back(std::move(next));
       }
+      EndAll(lane, begun, taken ? depth : 0);
     }
   }
 
-  Begun Begin(Lane& lane, Batch batch) {
-    Begun begun{std::move(batch), {}, nullptr, nullptr, std::make_unique<Profile::Busy>(profile_)};
-    for (const Slot& slot : begun.all) {
-      if (slot.unit->Open(*device_)) begun.open.push_back(slot);
+  // Takes over what batches gave until `keep` are left, in the order of taking: what runs again
+  // gives outputs that wait for nothing of this lane.
+  void EndAll(Lane& lane, std::deque<Begun>& begun, size_t keep) {
+    while (begun.size() > keep) {
+      Begun& first = begun.front();
+      if (first.error) {
+        Broken(lane, first.open, first.error);
+      } else if (first.output) {
+        Settle(lane, first.open, std::move(first.output));
+      }
+      Leave(first.all);
+      begun.pop_front();
     }
-    if (begun.open.empty()) return begun;
+  }
+
+  void Begin(Lane& lane, Begun& begun) {
+    if (begun.open.empty()) return;
+    begun.busy = std::make_unique<Profile::Busy>(profile_);
     if (begun.open.front().unit->runs() == 0) {
       begun.open.front().unit->RunWithoutModel(HostProfile());
     } else {
@@ -170,7 +184,6 @@ class LanesEngine final : public Engine {
         begun.error = std::current_exception();
       }
     }
-    return begun;
   }
 
   void Leave(const Batch& batch) {
@@ -184,8 +197,8 @@ class LanesEngine final : public Engine {
     changed_.notify_all();
   }
 
-  // The next runs in order of submission; empty when the engine stops, or if there is no batch to be
-  // had now and the caller has better to do than to `wait`.
+  // The next runs in order of submission; empty when the engine stops, or if there is no batch to
+  // be had now and the caller has better to do than to `wait`.
   Batch Take(bool wait) {
     std::unique_lock lock(mutex_);
     const int64_t size = options_.numerics.batch;

@@ -1,9 +1,9 @@
 // One submitted unit on its way through the engine: which model runs it needs, and its outputs put
 // into order.
 //
-// Model runs are numbered as in pipeline/run_order.h. Lanes may deliver them in any order: what comes early is parked until its turn. The runs
-// of a unit are taken by lanes in ascending order, so the missing one is always in work somewhere,
-// and parking is bounded by what lanes hold.
+// Model runs are numbered as in pipeline/run_order.h. Lanes may deliver them in any order: what
+// comes early is parked until its turn. The runs of a unit are taken by lanes in ascending order,
+// so the missing one is always in work somewhere, and parking is bounded by what lanes hold.
 #pragma once
 
 #include <atomic>

@@ -25,8 +25,7 @@ struct HostBuffers::State {
   int64_t misses = 0;
   bool warm = false;
 
-  State(size_t limit, std::shared_ptr<HostMemory> from)
-      : max_free(limit), memory(std::move(from)) {
+  State(size_t limit, std::shared_ptr<HostMemory> from) : max_free(limit), memory(std::move(from)) {
     idle.reserve(64);
   }
   ~State() {

@@ -43,11 +43,6 @@ class Gpu final : public CudaDevice {
     }
     if (options_.result_bytes > 0) pinned_.Prepare(options_.result_bytes + 256, options_.slots + 2);
     if (options_.seam_bytes > 0) pinned_.Prepare(options_.seam_bytes, options_.slots);
-    size_t free = 0, total = 0;
-    Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    most_bytes_ = count_->device_bytes + (options_.unit_memory > 0
-                                              ? options_.unit_memory
-                                              : static_cast<int64_t>(total / 4));
     context_.profile = &profile_;
     context_.device = options_.device;
     context_.channels_out = options_.engine.channels_out;
@@ -98,11 +93,8 @@ class Gpu final : public CudaDevice {
     context.blending = &blending_;
     context.count = count_.get();
     context.pinned = &pinned_;
-    context.wait_for_input = [this](int waiting) {
-      {
-        const std::lock_guard lock(mutex_);
-        waiting_lanes_ += waiting;
-      }
+    context.gathered = [this] {
+      { const std::lock_guard lock(mutex_); }  // not between the loader's look and its sleep
       changed_.notify_all();
     };
     return std::make_unique<CudaLane>(std::move(context));
@@ -146,8 +138,8 @@ class Gpu final : public CudaDevice {
         });
         if (stopping_) {
           for (const auto& left : loading_) {
-            left->FailLoading(std::make_exception_ptr(
-                Error(Fault::kTransient, "the engine was stopped")));
+            left->FailLoading(
+                std::make_exception_ptr(Error(Fault::kTransient, "the engine was stopped")));
           }
           return;
         }
@@ -178,20 +170,27 @@ class Gpu final : public CudaDevice {
         if (finishing_.empty()) return;
         next = std::move(finishing_.front());
         finishing_.pop_front();
+        collecting_ = true;
       }
-      if (!next.ready) {
+      if (next.ready) {
+        InferResult result;
+        try {
+          result = next.unit->Collect();
+        } catch (...) {
+          result = std::current_exception();
+          Look(std::current_exception());
+        }
+        Return(next.unit, next.unit->GiveUp());
+        next.ready(std::move(result));
+      } else {
         Abandon(next.unit);
-        continue;
       }
-      InferResult result;
-      try {
-        result = next.unit->Collect();
-      } catch (...) {
-        result = std::current_exception();
-        Look(std::current_exception());
+      next = {};  // what it holds goes without the lock
+      {
+        const std::lock_guard lock(mutex_);
+        collecting_ = false;
       }
-      Return(next.unit, next.unit->GiveUp());
-      next.ready(std::move(result));
+      changed_.notify_all();
     }
   }
 
@@ -213,13 +212,14 @@ class Gpu final : public CudaDevice {
     Return(unit, unit->GiveUp());
   }
 
-  // There are `slots` of them, and more only if a lane waits for a unit to complete its batch while
-  // all slots hold units of batches that are not complete either: small items.
+  // There are `slots` of them; more if what is loaded does not fill the lanes' next batches and
+  // nothing is about to give a slot back: batches of small items hold many units at a time.
   bool MustGrow() const {
     if (static_cast<int>(in_use_.size()) < options_.slots) return true;
-    if (waiting_lanes_ == 0 || count_->device_bytes >= most_bytes_) return false;
-    return std::all_of(in_use_.begin(), in_use_.end(),
-                       [](const auto& unit) { return unit->in_open_batch(); });
+    if (!finishing_.empty() || collecting_) return false;
+    int64_t runs = 0;
+    for (const auto& unit : in_use_) runs += unit->ungathered();
+    return runs < options_.engine.numerics.batch * options_.engine.lanes;
   }
 
   // The free slot that has to grow least, or a new one. mutex_ is held.
@@ -275,7 +275,6 @@ class Gpu final : public CudaDevice {
   OwnStream copy_in_, gather_, finish_, copy_out_, tables_stream_;
   std::mutex gathering_, blending_;
   UnitContext context_;
-  int64_t most_bytes_ = 0;
 
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<const TransferTables>> tables_;  // guarded by tables_mutex_
@@ -285,7 +284,7 @@ class Gpu final : public CudaDevice {
   std::vector<std::unique_ptr<UnitSlot>> free_slots_;
   std::deque<std::shared_ptr<UnitState>> loading_;
   std::vector<std::shared_ptr<UnitState>> in_use_;  // units that have a slot
-  int waiting_lanes_ = 0;
+  bool collecting_ = false;                         // the finisher is at one
   std::deque<Finishing> finishing_;
   bool stopping_ = false;
   std::thread loader_, finisher_;

@@ -18,9 +18,7 @@ namespace tilery::cuda {
 struct CudaDeviceOptions {
   EngineOptions engine;
   int device = 0;  // CUDA ordinal in this process
-  int slots = 3;            // units for which memory is taken at start
-  int64_t unit_memory = 0;  // bytes that units on the GPU may take together, beyond the slots that
-                            // are made at start; 0: a quarter of the GPU
+  int slots = 3;   // units for which memory is taken at start
   // Largest of any unit, in bytes; 0: not known, taken when it comes.
   int64_t input_bytes = 0, sums_bytes = 0, result_bytes = 0, seam_bytes = 0;
   // Called, on any thread, when the GPU is of no more use to this process.
@@ -37,7 +35,8 @@ class CudaDevice : public Device {
   virtual Allocations allocations() const = 0;
 };
 
-// `profile` outlives it. Errors: pipeline/cuda/cuda_memory.h; those of the model come from MakeLane.
+// `profile` outlives it. Errors: pipeline/cuda/cuda_memory.h; those of the model come from
+// MakeLane.
 std::unique_ptr<CudaDevice> MakeCudaDevice(CudaDeviceOptions options, Profile& profile);
 
 }  // namespace tilery::cuda

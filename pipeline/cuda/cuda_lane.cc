@@ -14,7 +14,7 @@ struct CudaLane::Place {
   OwnEvent gathered, begun{true}, done{true}, checked, read;
   OwnEvent blend_begin{true}, blend_end{true};  // of the last blending that read the output
   bool blended = false;                         // both have been recorded since they were looked at
-  DeviceBuffer flags;                          // int32 per slot: something is not finite
+  DeviceBuffer flags;                           // int32 per slot: something is not finite
   std::shared_ptr<std::byte[]> host_flags;
   GpuTensor output;
   bool free = true;
@@ -123,23 +123,16 @@ CudaLane::Place& CudaLane::Next() {
 }
 
 void CudaLane::Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) {
-  const std::shared_ptr<UnitState>& shared = static_cast<CudaUnit&>(unit).shared();
-  UnitState& state = *shared;
-  shared->EnterBatch();
-  open_.push_back(shared);
-  context_.wait_for_input(1);
-  try {
-    state.WaitLoaded();  // without holding up others
-  } catch (...) {
-    context_.wait_for_input(-1);
-    throw;
-  }
-  context_.wait_for_input(-1);
+  UnitState& state = static_cast<CudaUnit&>(unit).state();
+  state.WaitLoaded();  // both without holding up others
   WaitForPlace();
-  const std::lock_guard lock(*context_.gathering);
-  Next();
-  if (unit_ < 0) unit_ = state.unit();
-  state.Gather(model_->input(next_), slot, run, count, context_.gather);
+  {
+    const std::lock_guard lock(*context_.gathering);
+    Next();
+    if (unit_ < 0) unit_ = state.unit();
+    state.Gather(model_->input(next_), slot, run, count, context_.gather);
+  }
+  context_.gathered();
 }
 
 void CudaLane::Repeat(int64_t from, int64_t to) {
@@ -176,8 +169,6 @@ void CudaLane::Run(GpuModel& model, Place& place, int64_t slots, int index) {
 }
 
 std::shared_ptr<const BatchOutput> CudaLane::Forward() {
-  for (const auto& unit : open_) unit->LeaveBatch();
-  open_.clear();
   Place& place = *ring_->places[next_];
   {
     const std::lock_guard lock(*context_.gathering);

@@ -21,8 +21,7 @@ struct LaneContext {
   std::mutex* blending = nullptr;   // the order on `finish`
   AllocationCount* count = nullptr;
   PinnedPool* pinned = nullptr;
-  // Around waiting for a unit's input: +1, then -1.
-  std::function<void(int waiting)> wait_for_input;
+  std::function<void()> gathered;  // some runs of a unit
 };
 
 // The options of a model that an engine's options ask for.
@@ -53,7 +52,6 @@ class CudaLane final : public Lane {
   int next_ = 0;
   bool gathering_ = false;  // the place at next_ is being filled
   int64_t unit_ = -1;       // the first of the batch, for the profile
-  std::vector<std::shared_ptr<UnitState>> open_;  // units of the batch that is being gathered
 };
 
 // The UnitMemory that lanes get back from the engine.
@@ -65,7 +63,7 @@ class CudaUnit final : public UnitMemory {
     if (!handed_over_) context_.hand_over(state_, nullptr);
   }
   UnitState& state() { return *state_; }
-  const std::shared_ptr<UnitState>& shared() const { return state_; }
+  bool Ready() const override { return state_->Ready(); }
   void StopReading() override { state_->StopReading(); }
 
   int64_t nonfinite_in() const override { return state_->nonfinite_in(); }

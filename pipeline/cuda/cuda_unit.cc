@@ -197,6 +197,11 @@ void UnitState::WaitLoaded() {
   if (loading_ == Loading::kFailed) std::rethrow_exception(load_error_);
 }
 
+bool UnitState::Ready() {
+  const std::lock_guard lock(mutex_);
+  return loading_ != Loading::kWaiting;
+}
+
 void UnitState::StopReading() {
   if (context_.take_back(*this)) {
     return FailLoading(std::make_exception_ptr(Error(Fault::kTransient, "nobody waits for it")));
@@ -212,12 +217,13 @@ void UnitState::StopReading() {
 void UnitState::Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count,
                        cudaStream_t stream) {
   WaitLoaded();
+  gathered_ = std::max<int64_t>(gathered_, run + count);
   slot_->loaded.MakeWait(stream);
   const int64_t passes = order_.passes();
   const TileGrid& grid = work_.geometry->grid();
-  const ConstView dense = DenseView(
-      static_cast<const std::byte*>(slot_->input.data()), work_.input.dtype, work_.input.channels,
-      work_.input.shape, Layout::kInterleaved);
+  const ConstView dense =
+      DenseView(static_cast<const std::byte*>(slot_->input.data()), work_.input.dtype,
+                work_.input.channels, work_.input.shape, Layout::kInterleaved);
   for (int64_t k = 0; k < std::min(passes, count); ++k) {
     const RunOrder::Position at = order_.At(run + k);
     GatherTask task = tables_->Gather(tables_->transfer.passes[at.pass], grid.tiling.pad,
@@ -310,8 +316,7 @@ BlendTask UnitState::MakeBlend(const Index& tile, const Pass& pass) const {
     task.tile_shape[a] = out_tile[a];
     task.begin[a] = cover_.begin[a] + cover_begin_[a][k];
     task.shape[a] = cover_end_[a][k] - cover_begin_[a][k];
-    task.window[a] =
-        windows_[a].weights + k * out_tile[a] + (task.begin[a] - task.tile_begin[a]);
+    task.window[a] = windows_[a].weights + k * out_tile[a] + (task.begin[a] - task.tile_begin[a]);
     task.sums_begin[a] = cover_.begin[a];
     task.sums_shape[a] = cover_.extent(a);
   }
@@ -414,8 +419,8 @@ void UnitState::Finish() {
     copy(host_sums_, slot_->sums.data(), t.accumulators * cover_.voxels() * 4);
   } else {
     copy(host_result_, slot_->result.data(),
-         kFlagBytes + interior_.voxels() * t.out_channels *
-                          static_cast<int64_t>(DTypeSize(t.out_dtype)));
+         kFlagBytes +
+             interior_.voxels() * t.out_channels * static_cast<int64_t>(DTypeSize(t.out_dtype)));
     if (seam_values > 0) copy(host_seams_, slot_->seams.data(), seam_values * 4);
   }
   slot_->copied.Record(context_.copy_out);
@@ -462,8 +467,8 @@ InferOutput UnitState::Collect() {
   if (!interior_.empty()) {
     const int64_t bytes =
         interior_.voxels() * t.out_channels * static_cast<int64_t>(DTypeSize(t.out_dtype));
-    out.interior_samples = SharedBytes({host_result_, host_result_.get() + kFlagBytes},
-                                       static_cast<size_t>(bytes));
+    out.interior_samples =
+        SharedBytes({host_result_, host_result_.get() + kFlagBytes}, static_cast<size_t>(bytes));
   }
   const auto* from = reinterpret_cast<const float*>(host_seams_.get());
   for (const SeamCell& cell : seam_cells_) {

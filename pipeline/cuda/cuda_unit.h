@@ -72,21 +72,19 @@ class UnitState {
             const UnitContext& context);
 
   // ---- The loader ----
-  int64_t bytes() const;  // of the slot that it needs
+  int64_t bytes() const;                      // of the slot that it needs
   void Load(std::unique_ptr<UnitSlot> slot);  // asks for all copies; then WaitLoaded returns
   void FailLoading(std::exception_ptr error);
 
   // ---- Lanes ----
-  // Of the batches that lanes are gathering, how many this unit is part of.
-  void EnterBatch() { ++open_batches_; }
-  void LeaveBatch() { --open_batches_; }
-  bool in_open_batch() const { return open_batches_ > 0; }
+  bool Ready();
   void StopReading();
+  // Model runs that no lane has gathered yet.
+  int64_t ungathered() const { return order_.runs() - gathered_; }
   // Waits until copies have been asked for. Throws what loading threw.
   void WaitLoaded();
   // `out`: slot 0 of the model's input. On `stream`, after the input is there.
-  void Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count,
-              cudaStream_t stream);
+  void Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count, cudaStream_t stream);
   const RunOrder& order() const { return order_; }
 
   // ---- Who blends ----
@@ -121,7 +119,7 @@ class UnitState {
   const Box cover_, interior_;
   std::vector<SeamCell> seam_cells_;
   GatherSource source_;
-  std::atomic<int> open_batches_{0};
+  std::atomic<int64_t> gathered_{0};
   bool restores_ = false;  // not-a-numbers go back into the result, on the host
   int64_t nonfinite_in_ = 0;
 

@@ -51,9 +51,9 @@ class GpuModel {
   virtual ~GpuModel() = default;
   virtual Stream stream() const = 0;
   virtual GpuTensor input(int place) const = 0;
-  // Enqueues one forward pass on stream(): reads input(place), and returns where the output will be,
-  // which stays as it is until Run(place) is called again. Never waits for the device. Error(kModel)
-  // with the model's own message; Error(kTransient) if memory ran out.
+  // Enqueues one forward pass on stream(): reads input(place), and returns where the output will
+  // be, which stays as it is until Run(place) is called again. Never waits for the device.
+  // Error(kModel) with the model's own message; Error(kTransient) if memory ran out.
   virtual GpuTensor Run(int place) = 0;
   // "CUDA graph", or "eager: <why the model could not be captured>".
   virtual const std::string& how() const = 0;
@@ -74,10 +74,10 @@ void FreeCaches();
 bool IsPackage(const std::filesystem::path& path);
 
 struct GpuInfo {
-  int device = 0;  // CUDA ordinal in this process
-  std::string name, uuid;  // "NVIDIA H100 80GB HBM3", "GPU-xxxxxxxx-..."
-  int major = 0, minor = 0;  // compute capability
-  int64_t memory = 0, free = 0;  // bytes
+  int device = 0;                      // CUDA ordinal in this process
+  std::string name, uuid;              // "NVIDIA H100 80GB HBM3", "GPU-xxxxxxxx-..."
+  int major = 0, minor = 0;            // compute capability
+  int64_t memory = 0, free = 0;        // bytes
   std::string driver, runtime, cudnn;  // versions
 };
 // Those that this process sees. Error(kUsage) with the driver's words if there are cards that can't

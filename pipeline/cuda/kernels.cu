@@ -180,8 +180,8 @@ void Gather(const GatherTask& task, Stream stream) {
   CheckLaunch("gather");
 }
 
-void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots,
-                   int32_t* flags, Stream stream) {
+void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots, int32_t* flags,
+                   Stream stream) {
   if (slots == 0) return;
   const auto status = cudaMemsetAsync(flags, 0, slots * sizeof(int32_t), stream);
   if (status != cudaSuccess) {

@@ -53,8 +53,8 @@ void Gather(const GatherTask& task, Stream stream);
 
 // Sets flags[i] to 1 if any of the `count` values of slot i is not finite, else to 0: slots follow
 // each other without gaps.
-void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots,
-                   int32_t* flags, Stream stream);
+void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots, int32_t* flags,
+                   Stream stream);
 
 // One slot of model output -> sums, as BlendTile. The windows' part of the tile is `box`, in output
 // voxels.

@@ -34,9 +34,7 @@ class IntoPool {
 
 }  // namespace
 
-Graphs::Graphs(int device, Stream stream)
-    : device_(device),
-      stream_(stream) {}
+Graphs::Graphs(int device, Stream stream) : device_(device), stream_(stream) {}
 
 Graphs::~Graphs() {
   cudaStreamSynchronize(stream_);

@@ -24,8 +24,9 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
 
   // Captures what `body` enqueues on the stream, which must be Torch's current one, as the next
-  // graph, in memory of its own or in that of the first graph. What `body` throws passes through; std::runtime_error if CUDA refuses. In both cases the
-  // stream is as before, and this object should be destroyed.
+  // graph, in memory of its own or in that of the first graph. What `body` throws passes through;
+  // std::runtime_error if CUDA refuses. In both cases the stream is as before, and this object
+  // should be destroyed.
   void Capture(bool own_memory, const std::function<void()>& body);
   void Replay(size_t graph);  // enqueues it; std::runtime_error if CUDA refuses
   size_t size() const { return graphs_.size(); }
