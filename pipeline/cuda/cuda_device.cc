@@ -1,5 +1,7 @@
 #include "pipeline/cuda/cuda_device.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <deque>
 #include <string>

@@ -1,5 +1,7 @@
 #include "pipeline/cuda/cuda_lane.h"
 
+#include <cuda_runtime_api.h>
+
 #include <chrono>
 #include <string>
 #include <utility>

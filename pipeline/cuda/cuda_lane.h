@@ -16,7 +16,7 @@ struct LaneContext {
   Profile* profile = nullptr;
   EngineOptions options;
   int device = 0;
-  cudaStream_t gather = nullptr, finish = nullptr;
+  Stream gather = nullptr, finish = nullptr;
   std::mutex* gathering = nullptr;  // the order on `gather`
   std::mutex* blending = nullptr;   // the order on `finish`
   AllocationCount* count = nullptr;

@@ -1,5 +1,6 @@
 #include "pipeline/cuda/cuda_memory.h"
 
+#include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -45,7 +46,8 @@ bool Sticky(cudaError_t status) {
 
 }  // namespace
 
-void Check(cudaError_t status, const char* call, int64_t bytes) {
+void Check(int code, const char* call, int64_t bytes) {
+  const auto status = static_cast<cudaError_t>(code);
   if (status == cudaSuccess) return;
   const std::string said = std::string(call) + ": " + cudaGetErrorString(status);
   static_cast<void>(cudaGetLastError());  // this one is told here

@@ -5,8 +5,6 @@
 // (the process has to end); Error(kInternal) for everything else. All name the call.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,23 +12,29 @@
 #include <mutex>
 #include <vector>
 
+#include "pipeline/cuda/kernels.h"
 #include "pipeline/engine.h"
+
+struct CUevent_st;  // cudaEvent_t is a pointer to it
 
 namespace tilery::cuda {
 
-void Check(cudaError_t status, const char* call, int64_t bytes = 0);
+// `status`: a cudaError_t.
+void Check(int status, const char* call, int64_t bytes = 0);
 // Whether a message is that of a lost device.
 bool IsLost(const std::string& message);
+
+using Event = CUevent_st*;
 
 class OwnStream {
  public:
   OwnStream();
   ~OwnStream();
   OwnStream(const OwnStream&) = delete;
-  operator cudaStream_t() const { return stream_; }
+  operator Stream() const { return stream_; }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  Stream stream_ = nullptr;
 };
 
 class OwnEvent {
@@ -39,13 +43,13 @@ class OwnEvent {
   explicit OwnEvent(bool timed = false);
   ~OwnEvent();
   OwnEvent(const OwnEvent&) = delete;
-  operator cudaEvent_t() const { return event_; }
-  void Record(cudaStream_t stream);
-  void MakeWait(cudaStream_t stream) const;  // `stream` goes on after what was recorded
-  void Wait() const;                         // this thread does
+  operator Event() const { return event_; }
+  void Record(Stream stream);
+  void MakeWait(Stream stream) const;  // `stream` goes on after what was recorded
+  void Wait() const;                   // this thread does
 
  private:
-  cudaEvent_t event_ = nullptr;
+  Event event_ = nullptr;
 };
 
 // Seconds between two timed events that have happened.

@@ -1,5 +1,7 @@
 #include "pipeline/cuda/cuda_unit.h"
 
+#include <cuda_runtime_api.h>
+
 #include <chrono>
 #include <cstring>
 #include <numeric>

@@ -43,8 +43,8 @@ class CudaOutput : public BatchOutput {
  public:
   virtual GpuTensor tensor() const = 0;
   // Blending has asked to read it on `stream`; its memory is used again only after that.
-  virtual void ReadBegins(cudaStream_t stream) const = 0;
-  virtual void ReadOn(cudaStream_t stream) const = 0;
+  virtual void ReadBegins(Stream stream) const = 0;
+  virtual void ReadOn(Stream stream) const = 0;
 };
 
 class UnitState;
@@ -56,7 +56,7 @@ struct UnitContext {
   int32_t channels_out = 3;
   AllocationCount* count = nullptr;
   PinnedPool* pinned = nullptr;
-  cudaStream_t copy_in = nullptr, finish = nullptr, copy_out = nullptr;
+  Stream copy_in = nullptr, finish = nullptr, copy_out = nullptr;
   std::mutex* blending = nullptr;  // the order on `finish` and `copy_out`
   // Takes the unit to the thread that waits for `copied` and hands the result over.
   // Takes a unit that is not being loaded yet from the loader: false if it is too late for that.
@@ -84,7 +84,7 @@ class UnitState {
   // Waits until copies have been asked for. Throws what loading threw.
   void WaitLoaded();
   // `out`: slot 0 of the model's input. On `stream`, after the input is there.
-  void Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count, cudaStream_t stream);
+  void Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t count, Stream stream);
   const RunOrder& order() const { return order_; }
 
   // ---- Who blends ----

@@ -35,9 +35,9 @@ at::MemoryFormat ChannelsLast(int64_t rank) {
 }
 
 std::string Text(c10::IntArrayRef shape) {
-  std::string text;
-  for (int64_t extent : shape) text += (text.empty() ? "" : "x") + std::to_string(extent);
-  return text.empty() ? "()" : text;
+  std::string text = "[";
+  for (int64_t extent : shape) text += (text.size() > 1 ? "," : "") + std::to_string(extent);
+  return text + "]";
 }
 
 GpuTensor Described(const at::Tensor& tensor, ModelLayout layout) {
@@ -205,10 +205,9 @@ class TorchGpuModel final : public GpuModel {
     at::Tensor out = forward_->Run(input);
     if (!out.defined() || out.is_complex()) throw std::runtime_error("it returns no real numbers");
     if (out.sizes() != c10::IntArrayRef(out_shape_)) {
-      throw Error(Fault::kModel, "model " + Printable(options_.model.native()) +
-                                     " makes a tensor of shape " + Text(out.sizes()) +
-                                     " of one of shape " + Text(shape_) + "; " + Text(out_shape_) +
-                                     " is expected");
+      throw Error(Fault::kModel, "model " + Printable(options_.model.native()) + " makes " +
+                                     Text(out.sizes()) + " of " + Text(shape_) + "; it must make " +
+                                     Text(out_shape_) + ": correct model.channels or model.scale");
     }
     if (!out.is_cuda()) throw std::runtime_error("it returns a tensor that is not on the GPU");
     if (out.scalar_type() != at::kHalf && out.scalar_type() != at::kBFloat16) {

@@ -1,5 +1,7 @@
 #include "pipeline/cuda/transfer_tables.h"
 
+#include <cuda_runtime_api.h>
+
 #include <map>
 #include <string>
 

@@ -16,7 +16,7 @@ class TransferTables {
  public:
   // Copies by `stream` and waits for it. Error(kUsage) if there are more channels or operations
   // than the kernels know.
-  TransferTables(const Transfer& transfer, AllocationCount& count, cudaStream_t stream);
+  TransferTables(const Transfer& transfer, AllocationCount& count, Stream stream);
 
   const Transfer transfer;
   const InputTables tables;
@@ -30,7 +30,7 @@ class TransferTables {
   FinalizeTask Finish() const;
 
  private:
-  const float* Put(const std::vector<float>& values, AllocationCount& count, cudaStream_t stream);
+  const float* Put(const std::vector<float>& values, AllocationCount& count, Stream stream);
   InputChannel Channel(const InputTables::Channel& channel, int32_t stored,
                        const float* values) const;
 
