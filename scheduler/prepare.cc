@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "io/error.h"
@@ -98,18 +98,19 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
     return ledger ? ledger->FindOutput(path).has_value()
                   : std::binary_search(claimed.begin(), claimed.end(), path);
   });
-  std::unordered_map<std::string, KnownInput> known;
-  if (ledger)
-    for (const std::string& path : paths)
-      if (auto input = ledger->FindInput(path)) known.emplace(path, std::move(*input));
-  std::vector<InputHeader> inputs = ReadHeaders(
-      paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
-      [&](const std::string& path, const FileStamp& stamp) -> const Header* {
-        const auto found = known.find(path);
-        return found != known.end() && found->second.stamp == stamp ? &found->second.header
-                                                                    : nullptr;
-      });
-  known.clear();
+  // Asked one by one rather than all at first: a job may have 100,000 inputs.
+  std::mutex asking;  // the ledger is used by one thread at a time
+  std::vector<InputHeader> inputs =
+      ReadHeaders(paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
+                  [&](const std::string& path, const FileStamp& stamp) -> const Header* {
+                    if (ledger == nullptr) return nullptr;
+                    thread_local Header header;  // copied before this thread asks again
+                    const std::lock_guard lock(asking);
+                    const auto known = ledger->FindInput(path);
+                    if (!known || known->stamp != stamp) return nullptr;
+                    header = known->header;
+                    return &header;
+                  });
   if (ledger) {
     for (InputHeader& input : inputs) Recognise(input, *ledger);
     Remember(inputs, job.outputs[0].allow_losses, *ledger);
