@@ -11,6 +11,7 @@
 #include "pipeline/model.h"
 #include "pipeline/ops.h"
 #include "pipeline/run_order.h"
+#include "pipeline/unit_input.h"
 
 namespace tilery {
 namespace {
@@ -47,23 +48,11 @@ class CpuUnit final : public UnitMemory {
       : work_(work),
         prepared_(std::move(prepared)),
         order_(*work.geometry, work.block, prepared_->transfer),
+        input_(LookAtInput(work_, prepared_->tables, order_)),
         pool_(pool),
         channels_out_(channels_out) {
-    const ItemGeometry& geometry = *work_.geometry;
-    source_ = {work_.input, work_.input_box, &geometry.grid(), &prepared_->tables, false};
     const Transfer& t = prepared_->transfer;
-    if (IsFloat(work_.input.dtype)) {
-      const int64_t all = CountNonFinite(source_, t.passes, geometry.unit_input(work_.block));
-      source_.replace_nonfinite = all > 0;
-      if (all > 0) nonfinite_in_ = CountNonFinite(source_, t.passes, OwnVoxels());
-      if (all > 0 && t.nonfinite == Transfer::NonFinite::kFail) {
-        throw Error(Fault::kInput,
-                    work_.item_name + ": " + std::to_string(all) + " voxels of " +
-                        ToString(geometry.unit_input(work_.block)) +
-                        " are not finite; input.nonfinite: keep or fill lets them pass");
-      }
-    }
-    const Box cover = geometry.unit_cover(work_.block);
+    const Box cover = work_.geometry->unit_cover(work_.block);
     const int64_t size = t.accumulators * cover.voxels();
     buffer_ = pool_.Take(size);
     std::memset(buffer_.data.get(), 0, size * sizeof(float));
@@ -71,8 +60,8 @@ class CpuUnit final : public UnitMemory {
   }
   ~CpuUnit() override { GiveUpSums(); }
 
-  int64_t nonfinite_in() const override { return nonfinite_in_; }
-  const GatherSource& source() const { return source_; }
+  int64_t nonfinite_in() const override { return input_.nonfinite_in; }
+  const GatherSource& source() const { return input_.source; }
   const RunOrder& order() const { return order_; }
   const Pass& pass(size_t index) const { return prepared_->transfer.passes[index]; }
 
@@ -116,7 +105,7 @@ class CpuUnit final : public UnitMemory {
       values = static_cast<const CpuOutput*>(output)->slot(slot);
     } else {
       direct_.resize(pass(index).in.size() * Product(box.shape()));
-      DirectTile(source_, tile, pass(index), scratch_, direct_.data());
+      DirectTile(input_.source, tile, pass(index), scratch_, direct_.data());
       values = direct_.data();
     }
     BlendTile(values, channels_out_, box, wz, wy, wx, pass(index), sums_);
@@ -124,8 +113,8 @@ class CpuUnit final : public UnitMemory {
 
   InferOutput Finished() {
     const Transfer& t = prepared_->transfer;
-    if (source_.replace_nonfinite && t.nonfinite == Transfer::NonFinite::kKeep) {
-      RestoreNonFinite(source_, t.passes, sums_);
+    if (input_.source.replace_nonfinite && t.nonfinite == Transfer::NonFinite::kKeep) {
+      RestoreNonFinite(input_.source, t.passes, sums_);
     }
     InferOutput out;
     for (SeamCell& cell : work_.geometry->seams(work_.block)) {
@@ -142,20 +131,6 @@ class CpuUnit final : public UnitMemory {
     }
     GiveUpSums();
     return out;
-  }
-
-  // The part of the item that counts as this unit's: from its first tiles' starts to the next
-  // block's.
-  Box OwnVoxels() const {
-    const TileGrid& grid = work_.geometry->grid();
-    const Box tiles = work_.geometry->unit_tiles(work_.block);
-    Box own;
-    for (int a = 0; a < 3; ++a) {
-      const auto count = static_cast<int64_t>(grid.starts[a].size());
-      own.begin[a] = grid.starts[a][tiles.begin[a]];
-      own.end[a] = tiles.end[a] < count ? grid.starts[a][tiles.end[a]] : grid.shape[a];
-    }
-    return Intersect(own, Box::Whole(grid.shape));
   }
 
   std::vector<float> Interleaved(const Box& box) const {
@@ -181,10 +156,9 @@ class CpuUnit final : public UnitMemory {
   const InferWork work_;
   const std::shared_ptr<const Prepared> prepared_;
   const RunOrder order_;
+  const UnitInput input_;
   BufferPool& pool_;
   const int32_t channels_out_;
-  GatherSource source_;
-  int64_t nonfinite_in_ = 0;
   BufferPool::Buffer buffer_;
   Sums sums_;
   std::vector<float> scratch_, direct_;  // of passes without a model

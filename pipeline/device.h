@@ -78,8 +78,7 @@ class Device {
   virtual int depth() const { return 0; }
   // Whether it adds to the profile what its stages take; else whoever calls it does.
   virtual bool times_itself() const { return false; }
-  // Memory that inputs are best read into, and how often it had to be asked for since the engine
-  // was warm; see HostMemory.
+  // Memory that inputs are best read into; nullptr: any.
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
 };
 

@@ -14,19 +14,12 @@
 #include <vector>
 
 #include "io/error.h"
+#include "pipeline/batch.h"
 #include "pipeline/device.h"
-#include "pipeline/unit_run.h"
 #include "pipeline/work_check.h"
 
 namespace tilery {
 namespace {
-
-// One slot of a batch: a model run of a unit.
-struct Slot {
-  std::shared_ptr<UnitRun> unit;
-  int64_t run = 0;
-};
-using Batch = std::vector<Slot>;
 
 class LanesEngine final : public Engine {
  public:
@@ -238,16 +231,10 @@ class LanesEngine final : public Engine {
     });
   }
 
-  static bool Mixed(const Batch& batch) {
-    return std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {
-      return slot.unit->work().item != batch.front().unit->work().item;
-    });
-  }
-
   // The batch threw: item by item if there are several, else it is the item's fault.
   void Broken(Lane& lane, const Batch& batch, const std::exception_ptr& error) {
     if (Mixed(batch)) return RunByItem(lane, batch);
-    for (const Slot& slot : batch) slot.unit->Fail(Named(*slot.unit, slot.run, error));
+    FailAll(batch, error);
   }
 
   // Takes over what a batch gave. If something in a batch of several items is not finite, all of it
@@ -283,18 +270,14 @@ class LanesEngine final : public Engine {
         i = end;
       }
     } catch (...) {  // the device has failed under the batch; nothing of it can be tried again here
-      for (const Slot& slot : batch)
-        slot.unit->Fail(Named(*slot.unit, slot.run, std::current_exception()));
+      FailAll(batch, std::current_exception());
     }
-  }
-
-  static bool Follows(const Slot& a, const Slot& b) {
-    return a.unit == b.unit && a.run + 1 == b.run;
   }
 
   // What is not finite in the model's type may be so in fp32; else its unit fails.
   void RunCarefully(Lane& lane, const Slot& slot) {
     UnitRun& unit = *slot.unit;
+    if (unit.failed()) return;  // of an earlier tile
     try {
       if (auto output = lane.Careful(unit.memory(), slot.run)) {
         unit.AddRepeated(1);
@@ -305,7 +288,7 @@ class LanesEngine final : public Engine {
         }
       }
     } catch (...) {
-      return unit.Fail(Named(unit, slot.run, std::current_exception()));
+      return unit.Fail(Named(slot, std::current_exception()));
     }
     unit.Fail(std::make_exception_ptr(
         Error(Fault::kModel, unit.work().item_name + ": what model " +
@@ -356,20 +339,6 @@ class LanesEngine final : public Engine {
   std::unique_ptr<Profile::Scope> HostScope(Stage stage, const Slot& slot, int64_t bytes) {
     if (device_->times_itself()) return nullptr;
     return std::make_unique<Profile::Scope>(profile_, stage, slot.unit->work().unit, bytes);
-  }
-
-  // The same fault, with the item and the tile in front.
-  static std::exception_ptr Named(const UnitRun& unit, int64_t run,
-                                  const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error& e) {
-      return std::make_exception_ptr(Error(
-          e.fault(),
-          unit.work().item_name + ", tile " + ToString(unit.InputBox(run)) + ": " + e.what()));
-    } catch (...) {
-      return error;
-    }
   }
 
   const EngineOptions options_;

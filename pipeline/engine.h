@@ -111,8 +111,10 @@ class Engine {
   virtual std::shared_ptr<HostMemory> host_memory() = 0;
 };
 
-// Runs units on `device`, made of the same options. `profile` outlives the engine.
-class Device;
+class Device;  // pipeline/device.h
+
+// Runs units on `device`, made of the same options. `profile` outlives the engine. Errors of making
+// the device's lanes.
 std::unique_ptr<Engine> MakeEngine(const EngineOptions& options, std::unique_ptr<Device> device,
                                    Profile& profile);
 

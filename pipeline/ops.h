@@ -107,6 +107,14 @@ class Finalizer {
   // The same from interleaved sums: f32 [z, y, x, accumulators] dense.
   void FromInterleaved(const float* sums, const Index& shape, const View& out) const;
 
+  // What other devices need to do the same.
+  const std::vector<int32_t>& colours() const { return colours_; }  // accumulator channels
+  const std::vector<int32_t>& alphas() const { return alphas_; }
+  const QuantiseTerms& colour_terms() const { return colour_terms_; }
+  const QuantiseTerms& alpha_terms() const { return alpha_terms_; }
+  float range_lo() const { return range_lo_; }
+  float range_hi() const { return range_hi_; }
+
  private:
   struct Scratch;
   void Chunk(Scratch& scratch, int64_t count, const View& out, int64_t z, int64_t y,

@@ -56,9 +56,11 @@ class Profile {
    private:
     Profile& profile_;
   };
-  // A piece of work that a device has timed itself. `row`: of the trace, beside the threads' rows.
+  // A piece of work that a device has timed itself. `row`: of the trace, beside the threads' rows,
+  // which count from 1.
+  enum Row : uint32_t { kModelRow = 1000, kCopyInRow, kFinishRow, kCopyOutRow };
   void Add(Stage stage, int64_t unit, int64_t bytes, std::chrono::steady_clock::time_point begin,
-           std::chrono::steady_clock::time_point end, uint32_t row = 1000);
+           std::chrono::steady_clock::time_point end, uint32_t row);
   std::array<StageTotals, kStages> totals() const;
   double busy_s() const;  // time with at least one scope open
   double alive_s() const;

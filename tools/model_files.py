@@ -99,16 +99,8 @@ def check_contract(net, contract: dict, tile: list[int]) -> None:
         raise Refused("the model's answer to values between 0.1 and 0.6 is not finite")
 
 
-def save_torchscript(net: nn.Module, contract: dict, path: Path, tile: list[int], *,
-                     trace: bool) -> None:
-    """Writes TorchScript, without the source paths that it keeps for its messages.
-
-    A traced convolution carries the cuDNN switches of the moment (autotuning, determinism, TF32)
-    whatever is set when it runs; a scripted one obeys those of the program that runs it.
-    """
-    example = trial_input([2, contract["channels"]["in"], *tile])
-    with torch.no_grad():
-        script = torch.jit.trace(net, example) if trace else torch.jit.script(net)
+def save_script(script: torch.jit.ScriptModule, contract: dict, path: Path) -> None:
+    """Writes TorchScript with its contract, without the source paths kept for its messages."""
     with published(path) as whole:
         draft = whole.with_suffix(".draft")
         torch.jit.save(script, str(draft), _extra_files={CONTRACT: json.dumps(contract).encode()})
@@ -124,6 +116,19 @@ def save_torchscript(net: nn.Module, contract: dict, path: Path, tile: list[int]
         writer.write_end_of_file()
         del reader
         draft.unlink()
+
+
+def save_torchscript(net: nn.Module, contract: dict, path: Path, tile: list[int], *,
+                     trace: bool) -> None:
+    """Writes a net as TorchScript.
+
+    A traced convolution carries the cuDNN switches of the moment (autotuning, determinism, TF32)
+    whatever is set when it runs; a scripted one obeys those of the program that runs it.
+    """
+    example = trial_input([2, contract["channels"]["in"], *tile])
+    with torch.no_grad():
+        script = torch.jit.trace(net, example) if trace else torch.jit.script(net)
+    save_script(script, contract, path)
 
 
 def export(net: nn.Module, contract: dict, tile: list[int]) -> torch.export.ExportedProgram:

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model_files import save_script
+
 SCALE = 2
 
 
@@ -64,24 +66,8 @@ def contract(radius: int) -> dict:
 
 
 def save(net: Upscaler, path: Path) -> None:
-    """Writes TorchScript with its tilery.json, without the source paths TorchScript keeps."""
     script = torch.jit.script(net.to(memory_format=torch.contiguous_format).eval())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(".tmp")
-    torch.jit.save(script, str(whole),
-                   _extra_files={"tilery.json": json.dumps(contract(net.radius)).encode()})
-    reader = torch._C.PyTorchFileReader(str(whole))
-    writer = torch._C.PyTorchFileWriter(str(path))
-    # The writer adds its own version, byte order and serialization id.
-    own = {"version", "byteorder", ".data/version", ".data/serialization_id", ".format_version",
-           ".storage_alignment"}
-    for record in reader.get_all_records():
-        if record not in own and not record.endswith(".debug_pkl"):
-            data = reader.get_record(record)
-            writer.write_record(record, data, len(data))
-    writer.write_end_of_file()
-    del reader
-    whole.unlink()
+    save_script(script, contract(net.radius), path)
 
 
 def open_model(path: Path) -> tuple[torch.jit.ScriptModule, dict]:

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "pipeline/host_buffers.h"
 #include "pipeline/profile.h"
 #include "scheduler/wire.h"
-#include "worker/host_buffers.h"
 #include "worker/outcome.h"
 
 namespace tilery {

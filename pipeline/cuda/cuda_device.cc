@@ -32,18 +32,18 @@ class Gpu final : public CudaDevice {
   Gpu(CudaDeviceOptions options, Profile& profile)
       : options_(std::move(options)),
         profile_(profile),
-        device_set_((Check(cudaSetDevice(options_.device), "cudaSetDevice"), true)),
         memory_(std::make_shared<RegisteredMemory>(options_.device, count_)),
-        pinned_(memory_) {
+        pinned_(SIZE_MAX, memory_) {
     for (int i = 0; i < options_.slots; ++i) {
       auto slot = std::make_unique<UnitSlot>(*count_);
       slot->input.Reserve(options_.input_bytes);
       slot->sums.Reserve(options_.sums_bytes);
-      if (options_.result_bytes > 0) slot->result.Reserve(options_.result_bytes + 256);
+      if (options_.result_bytes > 0) slot->result.Reserve(kFlagBytes + options_.result_bytes);
       slot->seams.Reserve(options_.seam_bytes);
       free_slots_.push_back(std::move(slot));
     }
-    if (options_.result_bytes > 0) pinned_.Prepare(options_.result_bytes + 256, options_.slots + 2);
+    if (options_.result_bytes > 0)
+      pinned_.Prepare(kFlagBytes + options_.result_bytes, options_.slots + 2);
     if (options_.seam_bytes > 0) pinned_.Prepare(options_.seam_bytes, options_.slots);
     context_.profile = &profile_;
     context_.device = options_.device;
@@ -129,7 +129,7 @@ class Gpu final : public CudaDevice {
   // Units get slots in the order of opening, so the one that everybody waits for is never kept
   // from it by later ones.
   void Load() {
-    Check(cudaSetDevice(options_.device), "cudaSetDevice");
+    static_cast<void>(cudaSetDevice(options_.device));
     for (;;) {
       std::shared_ptr<UnitState> unit;
       std::unique_ptr<UnitSlot> slot;
@@ -270,10 +270,9 @@ class Gpu final : public CudaDevice {
 
   const CudaDeviceOptions options_;
   Profile& profile_;
-  const bool device_set_;
   const std::shared_ptr<AllocationCount> count_ = std::make_shared<AllocationCount>();
   const std::shared_ptr<RegisteredMemory> memory_;
-  PinnedPool pinned_;
+  HostBuffers pinned_;
   OwnStream copy_in_, gather_, finish_, copy_out_, tables_stream_;
   std::mutex gathering_, blending_;
   UnitContext context_;
@@ -295,6 +294,7 @@ class Gpu final : public CudaDevice {
 }  // namespace
 
 std::unique_ptr<CudaDevice> MakeCudaDevice(CudaDeviceOptions options, Profile& profile) {
+  Check(cudaSetDevice(options.device), "cudaSetDevice");  // streams and memory are of this device
   return std::make_unique<Gpu>(std::move(options), profile);
 }
 

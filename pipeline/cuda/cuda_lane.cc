@@ -3,10 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
-#include <string>
 #include <utility>
 
-#include "io/error.h"
 #include "pipeline/profile.h"
 
 namespace tilery::cuda {
@@ -17,7 +15,7 @@ struct CudaLane::Place {
   OwnEvent blend_begin{true}, blend_end{true};  // of the last blending that read the output
   bool blended = false;                         // both have been recorded since they were looked at
   DeviceBuffer flags;                           // int32 per slot: something is not finite
-  std::shared_ptr<std::byte[]> host_flags;
+  std::shared_ptr<std::byte> host_flags;
   GpuTensor output;
   bool free = true;
   bool used = false;  // events have been recorded
@@ -58,9 +56,10 @@ class CudaLane::Output final : public CudaOutput {
                      end - std::chrono::duration_cast<std::chrono::steady_clock::duration>(took),
                      end, row);
       };
-      add(Stage::kCompute, place_.begun, place_.done, 1000);
+      add(Stage::kCompute, place_.begun, place_.done, Profile::kModelRow);
       // Blending of the batch that had this place before: it came first on the same stream.
-      if (place_.blended) add(Stage::kBlend, place_.blend_begin, place_.blend_end, 1002);
+      if (place_.blended)
+        add(Stage::kBlend, place_.blend_begin, place_.blend_end, Profile::kFinishRow);
       place_.blended = false;
     });
     return reinterpret_cast<const int32_t*>(place_.host_flags.get())[slot] == 0;

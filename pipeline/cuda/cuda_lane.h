@@ -9,6 +9,7 @@
 
 #include "pipeline/cuda/cuda_unit.h"
 #include "pipeline/cuda/gpu_model.h"
+#include "pipeline/host_buffers.h"
 
 namespace tilery::cuda {
 
@@ -20,7 +21,7 @@ struct LaneContext {
   std::mutex* gathering = nullptr;  // the order on `gather`
   std::mutex* blending = nullptr;   // the order on `finish`
   AllocationCount* count = nullptr;
-  PinnedPool* pinned = nullptr;
+  HostBuffers* pinned = nullptr;
   std::function<void()> gathered;  // some runs of a unit
 };
 

@@ -4,12 +4,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 #include <new>
 #include <string>
-#include <utility>
 
 #include "io/error.h"
+#include "pipeline/host_buffers.h"
 
 namespace tilery::cuda {
 namespace {
@@ -92,20 +91,13 @@ double SecondsBetween(const OwnEvent& begin, const OwnEvent& end) {
   return ms / 1e3;
 }
 
-int64_t RoundedSize(int64_t bytes) {
-  constexpr int64_t kSmallest = 4096;
-  if (bytes <= kSmallest) return kSmallest;
-  const auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes - 1)) / 4);
-  return (bytes + step - 1) / step * step;
-}
-
 DeviceBuffer::~DeviceBuffer() {
   if (data_ != nullptr) cudaFree(data_);
 }
 
 std::byte* DeviceBuffer::Reserve(int64_t bytes) {
   if (bytes <= capacity_) return data_;
-  bytes = RoundedSize(bytes);
+  bytes = static_cast<int64_t>(HostBuffers::Rounded(static_cast<size_t>(bytes)));
   if (data_ != nullptr) {
     Check(cudaFree(data_), "cudaFree");
     count_.device_bytes -= capacity_;
@@ -143,51 +135,6 @@ void RegisteredMemory::Free(std::byte* data, size_t bytes) noexcept {
   const size_t size = Mapped(bytes);
   static_cast<void>(cudaHostUnregister(data));
   munmap(data, size);
-}
-
-struct PinnedPool::State {
-  struct Idle {
-    std::byte* data;
-    int64_t bytes;
-  };
-  explicit State(std::shared_ptr<RegisteredMemory> from) : memory(std::move(from)) {}
-  ~State() {
-    for (const Idle& buffer : idle) memory->Free(buffer.data, static_cast<size_t>(buffer.bytes));
-  }
-  const std::shared_ptr<RegisteredMemory> memory;
-  std::mutex mutex;  // guards idle
-  std::vector<Idle> idle;
-};
-
-PinnedPool::PinnedPool(std::shared_ptr<RegisteredMemory> memory)
-    : state_(std::make_shared<State>(std::move(memory))) {}
-
-void PinnedPool::Prepare(int64_t bytes, int count) {
-  bytes = RoundedSize(bytes);
-  for (int i = 0; i < count; ++i) {
-    std::byte* const data = state_->memory->Allocate(static_cast<size_t>(bytes));
-    const std::lock_guard lock(state_->mutex);
-    state_->idle.push_back({data, bytes});
-  }
-}
-
-std::shared_ptr<std::byte[]> PinnedPool::Take(int64_t bytes) {
-  const int64_t size = RoundedSize(bytes);
-  std::byte* data = nullptr;
-  {
-    const std::lock_guard lock(state_->mutex);
-    const auto found = std::find_if(state_->idle.begin(), state_->idle.end(),
-                                    [size](const State::Idle& idle) { return idle.bytes == size; });
-    if (found != state_->idle.end()) {
-      data = found->data;
-      state_->idle.erase(found);
-    }
-  }
-  if (data == nullptr) data = state_->memory->Allocate(static_cast<size_t>(size));
-  return {data, [state = state_, size](std::byte* back) {
-            const std::lock_guard lock(state->mutex);
-            state->idle.push_back({back, size});
-          }};
 }
 
 bool IsPinned(const void* memory) {

@@ -9,8 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "pipeline/cuda/kernels.h"
 #include "pipeline/engine.h"
@@ -61,10 +59,7 @@ struct AllocationCount {
   std::atomic<int64_t> device_bytes{0};
 };
 
-// Sizes that buffers come in: quarters of powers of two, at least 4096, so that they fit again.
-int64_t RoundedSize(int64_t bytes);
-
-// Grows, never shrinks. Growing waits for the whole device.
+// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(AllocationCount& count) : count_(count) {}
@@ -92,18 +87,6 @@ class RegisteredMemory final : public HostMemory {
  private:
   const int device_;
   const std::shared_ptr<AllocationCount> count_;
-};
-
-// Registered buffers that are used again, by rounded size. Thread-safe; buffers may outlive it.
-class PinnedPool {
- public:
-  explicit PinnedPool(std::shared_ptr<RegisteredMemory> memory);
-  void Prepare(int64_t bytes, int count);  // so many of that size lie ready
-  std::shared_ptr<std::byte[]> Take(int64_t bytes);
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
 };
 
 bool IsPinned(const void* memory);

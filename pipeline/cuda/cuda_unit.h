@@ -18,9 +18,12 @@
 #include "pipeline/cuda/tile_kernels.h"
 #include "pipeline/cuda/transfer_tables.h"
 #include "pipeline/device.h"
-#include "pipeline/run_order.h"
+#include "pipeline/host_buffers.h"
+#include "pipeline/unit_input.h"
 
 namespace tilery::cuda {
+
+inline constexpr int64_t kFlagBytes = 256;  // in front of a result; keeps it aligned
 
 struct UnitSlot {
   explicit UnitSlot(AllocationCount& count)
@@ -28,7 +31,7 @@ struct UnitSlot {
   DeviceBuffer input;   // stored samples, dense interleaved
   DeviceBuffer tables;  // of the unit's tiles and windows
   DeviceBuffer sums;    // f32 [accumulators, cover]
-  DeviceBuffer result;  // an overflow flag (256 bytes), then the interior's samples
+  DeviceBuffer result;  // an overflow flag (kFlagBytes), then the interior's samples
   DeviceBuffer seams;   // f32, the cells one after another
   DeviceBuffer direct;  // a tile of a pass without a model
   int64_t capacity() const {
@@ -55,7 +58,7 @@ struct UnitContext {
   int device = 0;
   int32_t channels_out = 3;
   AllocationCount* count = nullptr;
-  PinnedPool* pinned = nullptr;
+  HostBuffers* pinned = nullptr;
   Stream copy_in = nullptr, finish = nullptr, copy_out = nullptr;
   std::mutex* blending = nullptr;  // the order on `finish` and `copy_out`
   // Takes the unit to the thread that waits for `copied` and hands the result over.
@@ -96,12 +99,13 @@ class UnitState {
   InferOutput Collect();  // waits for the copy
   std::unique_ptr<UnitSlot> GiveUp();
 
-  int64_t nonfinite_in() const { return nonfinite_in_; }
+  int64_t nonfinite_in() const { return input_.nonfinite_in; }
   int64_t unit() const { return work_.unit; }
 
  private:
-  Box OwnVoxels() const;
-  void CountNonFinites();
+  int64_t result_bytes() const;  // of the interior's samples
+  int64_t sums_bytes() const;
+  int64_t seam_bytes() const;
   void CopyInput();
   void MakeTables();
   void ClearSums();
@@ -117,11 +121,10 @@ class UnitState {
   const UnitContext& context_;
   const RunOrder order_;
   const Box cover_, interior_;
-  std::vector<SeamCell> seam_cells_;
-  GatherSource source_;
+  const std::vector<SeamCell> seam_cells_;
+  UnitInput input_;  // set by the loader
   std::atomic<int64_t> gathered_{0};
   bool restores_ = false;  // not-a-numbers go back into the result, on the host
-  int64_t nonfinite_in_ = 0;
 
   std::mutex mutex_;  // guards loading_
   std::condition_variable changed_;
@@ -134,7 +137,7 @@ class UnitState {
   std::vector<int64_t> cover_begin_[3], cover_end_[3];  // of tiles, coordinates of the cover
   bool cleared_ = false, begun_ = false;
   std::vector<float> scratch_, direct_;
-  std::shared_ptr<std::byte[]> host_tables_, host_input_, host_result_, host_seams_, host_sums_;
+  std::shared_ptr<std::byte> host_tables_, host_input_, host_result_, host_seams_, host_sums_;
 };
 
 }  // namespace tilery::cuda

@@ -17,12 +17,6 @@ void Limit(int64_t value, int64_t limit, const char* what) {
                                  ": run it with execution.devices: cpu");
 }
 
-QuantiseTerms TermsOf(const Transfer& t, bool scaled) {
-  if (!IsInteger(t.out_dtype)) return {};
-  return {t.range_lo, t.range_hi - t.range_lo, HighestOf(t.out_dtype), LowestOf(t.out_dtype),
-          scaled};
-}
-
 }  // namespace
 
 TransferTables::TransferTables(const Transfer& t, AllocationCount& count, cudaStream_t stream)
@@ -95,16 +89,8 @@ GatherTask TransferTables::Gather(const Pass& pass, PadMode pad, bool replace_no
 FinalizeTask TransferTables::Finish() const {
   const Transfer& t = transfer;
   FinalizeTask task{};
-  std::vector<bool> alpha(static_cast<size_t>(t.accumulators), false);  // as Finalizer
-  for (const Pass& pass : t.passes) {
-    for (int32_t k = 0; k < pass.out_count; ++k) alpha[pass.out_begin + k] = pass.is_alpha;
-  }
-  for (int32_t c = 0; c < t.accumulators; ++c) {
-    if (!alpha[c]) task.accumulator[task.colours++] = c;
-  }
-  for (int32_t c = 0; c < t.accumulators; ++c) {
-    if (alpha[c]) task.accumulator[task.colours + task.alphas++] = c;
-  }
+  for (int32_t c : finalizer.colours()) task.accumulator[task.colours++] = c;
+  for (int32_t c : finalizer.alphas()) task.accumulator[task.colours + task.alphas++] = c;
   for (const PostOp& op : t.post) {
     const bool labelled = op.kind == PostOp::Kind::kLabels;
     task.post[task.posts++] = {static_cast<PostKind>(op.kind),
@@ -113,10 +99,10 @@ FinalizeTask TransferTables::Finish() const {
   }
   task.labels = labels_;
   task.label_count = label_count_;
-  task.range_lo = static_cast<float>(t.range_lo);
-  task.range_hi = static_cast<float>(t.range_hi);
-  task.colour_terms = TermsOf(t, !t.labels);
-  task.alpha_terms = TermsOf(t, true);
+  task.range_lo = finalizer.range_lo();
+  task.range_hi = finalizer.range_hi();
+  task.colour_terms = finalizer.colour_terms();
+  task.alpha_terms = finalizer.alpha_terms();
   task.dtype = t.out_dtype;
   task.out_channels = t.out_channels;
   return task;

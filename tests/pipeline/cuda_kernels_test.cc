@@ -10,6 +10,8 @@
 
 #include "pipeline/cuda/kernels.h"
 #include "pipeline/ops.h"
+#include "tests/pipeline/needs_gpu.h"
+#include "tests/pipeline/random_samples.h"
 
 namespace tilery {
 namespace {
@@ -39,34 +41,7 @@ class OnDevice {
   size_t size_;
 };
 
-class CudaKernels : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "this machine has no usable NVIDIA GPU";
-    }
-  }
-};
-
-std::vector<std::byte> Samples(DType dtype, int64_t count, bool holes) {
-  std::mt19937_64 random(7);
-  std::uniform_real_distribution<double> uniform(-2, 2);
-  std::vector<std::byte> bytes(count * DTypeSize(dtype));
-  for (int64_t i = 0; i < count; ++i) {
-    std::byte* at = bytes.data() + i * DTypeSize(dtype);
-    const double v =
-        holes && i % 29 == 3 ? std::numeric_limits<double>::quiet_NaN() : uniform(random);
-    const auto f = static_cast<float>(v);
-    const uint16_t half = FloatToHalf(f);
-    const uint64_t bits = random();
-    if (dtype == DType::kF64) std::memcpy(at, &v, 8);
-    if (dtype == DType::kF32) std::memcpy(at, &f, 4);
-    if (dtype == DType::kF16) std::memcpy(at, &half, 2);
-    if (IsInteger(dtype)) std::memcpy(at, &bits, DTypeSize(dtype));
-  }
-  return bytes;
-}
+class CudaKernels : public testing::NeedsGpu {};
 
 std::vector<float> Normal(int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -97,7 +72,7 @@ TEST_F(CudaKernels, GatherGivesTheBitsOfTheCpuForEveryTypeAndPad) {
         t.mean = {0.485, 0.456, 0.406};
         t.std = {0.229, 0.224, 0.225};
         const InputTables tables(t);
-        const auto bytes = Samples(dtype, Product(shape) * 3, IsFloat(dtype));
+        const auto bytes = testing::RandomSamples(dtype, Product(shape) * 3, IsFloat(dtype), 7);
         const ConstView view = DenseView(bytes.data(), dtype, 3, shape, Layout::kInterleaved);
         const Index tile{0, 1, 0};
         const Box box = grid.input_box(tile);
@@ -152,7 +127,7 @@ TEST_F(CudaKernels, HalfInputsAreTheRoundedFloats) {
   Transfer t;
   t.model_in = 1;
   const InputTables tables(t);
-  const auto bytes = Samples(DType::kU8, 200, false);
+  const auto bytes = testing::RandomSamples(DType::kU8, 200, false, 7);
   const OnDevice<std::byte> samples(bytes);
   const OnDevice<uint16_t> got(std::vector<uint16_t>(200));
   cuda::GatherTask task{};

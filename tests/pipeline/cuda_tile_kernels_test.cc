@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pipeline/cuda/tile_kernels.h"
+#include "tests/pipeline/needs_gpu.h"
 #include "tests/pipeline/tile_cases.h"
 
 namespace tilery {
@@ -55,15 +56,7 @@ class OnGpu final : public TileBackend {
   std::vector<void*> memory_;
 };
 
-class CudaTileKernels : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "this machine has no usable NVIDIA GPU";
-    }
-  }
-};
+class CudaTileKernels : public testing::NeedsGpu {};
 
 TEST_F(CudaTileKernels, GatherTheBitsOfTheCpuInRandomUnitsAndBatches) {
   for (uint32_t seed = 0; seed < 150; ++seed) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pipeline/ops.h"
+#include "tests/pipeline/random_samples.h"
 #include "tests/pipeline/random_tiling.h"
 
 namespace tilery {
@@ -94,158 +95,7 @@ Index TileOf(const Box& tiles, int64_t number) {
           tiles.begin[2] + number % n[2]};
 }
 
-Bytes RandomSamples(DType dtype, int64_t count, bool holes, uint32_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(-2, 2);
-  Bytes bytes(count * DTypeSize(dtype));
-  for (int64_t i = 0; i < count; ++i) {
-    std::byte* at = bytes.data() + i * DTypeSize(dtype);
-    const double v = holes && i % 29 == 3 ? kNan : uniform(random);
-    const auto f = static_cast<float>(v);
-    const uint16_t half = FloatToHalf(f);
-    const uint64_t bits = random();
-    if (dtype == DType::kF64) std::memcpy(at, &v, 8);
-    if (dtype == DType::kF32) std::memcpy(at, &f, 4);
-    if (dtype == DType::kF16) std::memcpy(at, &half, 2);
-    if (IsInteger(dtype)) std::memcpy(at, &bits, DTypeSize(dtype));
-  }
-  return bytes;
-}
-
-std::vector<PostOp> RandomPost(RandomTiling& random, int32_t colours, bool* labels) {
-  using Kind = PostOp::Kind;
-  std::vector<PostOp> post;
-  *labels = false;
-  for (int64_t left = random.Pick(-2, 3); left > 0 && !*labels; --left) {
-    switch (static_cast<Kind>(random.Pick(0, 6))) {
-      case Kind::kClamp:
-        post.push_back({Kind::kClamp, {-0.5, 0.75}});
-        break;
-      case Kind::kSigmoid:
-        post.push_back({Kind::kSigmoid, {}});
-        break;
-      case Kind::kSoftmax:
-        post.push_back({Kind::kSoftmax, {}});
-        break;
-      case Kind::kThreshold:
-        post.push_back({Kind::kThreshold, {0.25}});
-        break;
-      case Kind::kScale:
-        post.push_back({Kind::kScale, {1.7, -0.3}});
-        break;
-      case Kind::kArgmax:
-        post.push_back({Kind::kArgmax, {}});
-        break;
-      case Kind::kLabels:
-        if (colours == 0) break;
-        post.push_back({Kind::kArgmax, {}});
-        post.push_back({Kind::kLabels, {3, 70, 100}});
-        *labels = true;
-        break;
-    }
-  }
-  return post;
-}
-
 }  // namespace
-
-UnitAxis MakeUnitAxis(const ItemGeometry& geometry, int64_t unit, int a) {
-  const Box tiles = geometry.unit_tiles(unit), cover = geometry.unit_cover(unit);
-  const Box interior = geometry.interior(unit);
-  const int64_t extent = geometry.grid().output_tile()[a];
-  UnitAxis axis;
-  axis.first.assign(cover.extent(a), -1);
-  axis.tiles.assign(cover.extent(a), 0);
-  for (int64_t k = 0; k < tiles.extent(a); ++k) {
-    const TileWindow& window = geometry.windows(a)[tiles.begin[a] + k];
-    Index tile = tiles.begin;
-    tile[a] += k;
-    const int64_t begin = geometry.grid().output_box(tile).begin[a];
-    axis.begin.push_back(begin - cover.begin[a]);
-    axis.cover_begin.push_back(window.begin - cover.begin[a]);
-    axis.cover_end.push_back(window.end() - cover.begin[a]);
-    axis.weights.resize((k + 1) * extent, kNan);
-    for (int64_t x = window.begin; x < window.end(); ++x) {
-      int32_t& first = axis.first[x - cover.begin[a]];
-      if (first < 0) first = static_cast<int32_t>(k);
-      ++axis.tiles[x - cover.begin[a]];
-      axis.weights[k * extent + x - begin] = window.weights[x - window.begin];
-    }
-  }
-  // Weights that must not be needed.
-  for (int64_t x = interior.begin[a]; x < interior.end[a]; ++x) {
-    const int64_t at = x - cover.begin[a];
-    if (axis.tiles[at] != 1) continue;
-    const int64_t k = axis.first[at];
-    axis.weights[k * extent + at - axis.begin[k]] = kNan;
-  }
-  return axis;
-}
-
-TileCase RandomTileCase(uint32_t seed) {
-  RandomTiling random(seed * 2654435761u + 1);
-  TileCase c;
-  c.seed = seed;
-  for (;;) {
-    const bool flat = random.Pick(0, 1) == 0;
-    c.tiling = random.Next(flat ? 1 : 0, flat ? random.Pick(2, 120) : random.Pick(2, 24));
-    c.shape = flat ? Index{random.Pick(1, 3), random.Pick(1, 60), random.Pick(1, 300)}
-                   : Index{random.Pick(1, 14), random.Pick(1, 20), random.Pick(1, 60)};
-    const TileGrid grid(c.shape, c.tiling);
-    if (grid.tiles() <= 600 && Product(grid.output_tile()) * grid.tiles() <= 600'000) break;
-  }
-  c.type = static_cast<cuda::ModelType>(random.Pick(0, 2));
-  c.layout = static_cast<cuda::ModelLayout>(random.Pick(0, 1));
-  c.tabled = random.Pick(0, 1) == 1;
-  c.interleaved = random.Pick(0, 1) == 1;
-  c.largest_batch = random.Pick(1, 40);
-  c.sizing.tiles = random.Pick(1, 60);
-  if (random.Pick(0, 1) == 1) c.sizing.tail_begin = random.Pick(0, 60);
-
-  Transfer& t = c.transfer;
-  t.in_dtype = static_cast<DType>(random.Pick(0, 8));
-  t.out_dtype = static_cast<DType>(random.Pick(0, 8));
-  constexpr double kRanges[][2] = {{0, 1}, {0, 1}, {-1, 1}, {0, 255}, {10, 10.5}};
-  const auto range = kRanges[random.Pick(0, 4)];
-  t.range_lo = range[0];
-  t.range_hi = range[1];
-  t.raw_lo = IsInteger(t.in_dtype) ? LowestOf(t.in_dtype) : t.range_lo;
-  t.raw_hi = IsInteger(t.in_dtype) ? HighestOf(t.in_dtype) : t.range_hi;
-  t.model_in = static_cast<int32_t>(random.Pick(0, 9) == 0 ? 32 : random.Pick(1, 6));
-  if (random.Pick(0, 1) == 1) {
-    for (int k = 0; k < t.model_in; ++k) {
-      t.mean.push_back(0.485 - 0.01 * k);
-      t.std.push_back(0.229 + 0.01 * k);
-    }
-  }
-  const int64_t kind = random.Pick(0, 9);
-  t.accumulators = static_cast<int32_t>(kind < 7   ? random.Pick(1, 4)
-                                        : kind < 9 ? random.Pick(5, 8)
-                                                   : random.Pick(9, 32));
-  Pass pass;
-  for (int k = 0; k < t.model_in; ++k) pass.in.push_back(static_cast<int32_t>(random.Pick(0, 2)));
-  pass.out_count = t.accumulators;
-  pass.is_alpha = random.Pick(0, 7) == 0;
-  if (random.Pick(0, 5) == 0) {
-    pass.reduce = Pass::Reduce::kMean;
-    t.model_out = static_cast<int32_t>(random.Pick(1, 5));
-  } else {
-    t.model_out = t.accumulators + static_cast<int32_t>(std::max<int64_t>(random.Pick(-3, 2), 0));
-    for (int k = 0; k < t.accumulators; ++k) pass.out.push_back(k);
-    if (random.Pick(0, 1) == 1) {
-      for (int32_t& k : pass.out) k = static_cast<int32_t>(random.Pick(0, t.model_out - 1));
-    }
-  }
-  t.passes = {pass};
-  c.sizing.channels = t.accumulators;
-  const int32_t colours = pass.is_alpha ? 0 : t.accumulators;
-  t.post = RandomPost(random, colours, &t.labels);
-  t.out_channels = t.accumulators;
-  for (const PostOp& op : t.post) {
-    if (op.kind == PostOp::Kind::kArgmax && colours > 0) t.out_channels = 1;
-  }
-  return c;
-}
 
 std::string CheckGathering(TileBackend& backend, const TileCase& c, int64_t units) {
   RandomTiling random(c.seed);
@@ -257,7 +107,7 @@ std::string CheckGathering(TileBackend& backend, const TileCase& c, int64_t unit
     const int64_t unit = random.Pick(0, geometry.units() - 1);
     const Box box = geometry.unit_input(unit), tiles = geometry.unit_tiles(unit);
     const bool holes = IsFloat(t.in_dtype) && random.Pick(0, 1) == 1;
-    const Bytes bytes = RandomSamples(t.in_dtype, box.voxels() * kStored, holes, c.seed);
+    const Bytes bytes = testing::RandomSamples(t.in_dtype, box.voxels() * kStored, holes, c.seed);
     const ConstView view = DenseView(bytes.data(), t.in_dtype, kStored, box.shape(),
                                      c.interleaved ? Layout::kInterleaved : Layout::kPlanar);
     const GatherSource source{view, box, &geometry.grid(), &tables, holes};

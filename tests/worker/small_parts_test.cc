@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "io/error.h"
+#include "pipeline/host_buffers.h"
 #include "scheduler/attempt_name.h"
 #include "worker/bands.h"
 #include "worker/fault_points.h"
-#include "worker/host_buffers.h"
 #include "worker/outcome.h"
 
 namespace tilery {

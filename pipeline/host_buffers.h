@@ -21,6 +21,8 @@ class HostBuffers {
   explicit HostBuffers(size_t max_free, std::shared_ptr<HostMemory> memory = nullptr);
   // At least `bytes` bytes, aligned to 64, content undefined. Throws std::bad_alloc.
   std::shared_ptr<std::byte> Take(size_t bytes);
+  // Puts `count` buffers of this size beside the idle ones, so that as many requests find one.
+  void Prepare(size_t bytes, int count);
   // Allocations since the last MarkWarm(), or 0 before the first.
   int64_t steady_allocations() const;
   void MarkWarm();

@@ -1,4 +1,4 @@
-#include "worker/host_buffers.h"
+#include "pipeline/host_buffers.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +9,7 @@ namespace tilery {
 namespace {
 
 constexpr std::align_val_t kAlign{64};
+constexpr size_t kMostIdle = 1024;  // buffers; taking one back never allocates
 
 }  // namespace
 
@@ -26,7 +27,7 @@ struct HostBuffers::State {
   bool warm = false;
 
   State(size_t limit, std::shared_ptr<HostMemory> from) : max_free(limit), memory(std::move(from)) {
-    idle.reserve(64);
+    idle.reserve(kMostIdle);
   }
   ~State() {
     for (const Idle& buffer : idle) Release(buffer.data, buffer.bytes);
@@ -87,6 +88,11 @@ std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
   }
   if (data == nullptr) data = state_->Allocate(size);
   return {data, [state = state_, size](std::byte* p) { state->Return(p, size); }};
+}
+
+void HostBuffers::Prepare(size_t bytes, int count) {
+  const size_t size = Rounded(bytes);
+  for (int i = 0; i < count; ++i) state_->Return(state_->Allocate(size), size);
 }
 
 int64_t HostBuffers::steady_allocations() const {
