@@ -367,6 +367,4 @@ bool ControlClient::LeaseYoungerThan(double seconds) const {
   return known != INT64_MIN && static_cast<double>(NowUs() - known) < seconds * 1e6;
 }
 
-void ControlClient::Renewed(int64_t sent_us) { impl_->Renewed(sent_us); }
-
 }  // namespace tilery

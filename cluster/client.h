@@ -39,7 +39,6 @@ class ControlClient {
   static int64_t NowUs();
   // True while a renewal answer younger than `seconds` is known: the right to rename a file.
   bool LeaseYoungerThan(double seconds) const;
-  void Renewed(int64_t sent_us);  // called by the receiver of "renewed"
 
  private:
   struct Impl;

@@ -14,7 +14,8 @@
 //                  (0: none), so that those which were lost with a broken link are given again
 //     want     {tiles, units}
 //                  so many model runs may be sent more, and so many units beside (a credit,
-//                  absolute, replaces the last)
+//                  absolute, replaces the last); only while a renewal's answer is known, without
+//                  which nothing could be published
 //     renew    {sent_us, phase, batches, busy_s, private_bytes}
 //                  every lease_s / 4, at most 1 s
 //     outcome  {lease, unit, attempt, outcome: {...}, seq}

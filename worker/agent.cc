@@ -107,8 +107,7 @@ class Agent {
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
     options.encode_threads = std::max(1, context->lanes);
-    const double young = lease_s_ - margin_s_;
-    options.lease_is_young = [this, young] { return client_->LeaseYoungerThan(young); };
+    options.lease_is_young = [this] { return LeaseIsYoung(); };
     tiles_ahead_ = 3 * context->batch * context->lanes;
     tiles_step_ = context->batch * context->lanes;
     auto runner = std::make_unique<UnitRunner>(
@@ -152,6 +151,8 @@ class Agent {
       Set(&Agent::welcome_, message);
     } else if (type == "leases") {
       Take(message);
+    } else if (type == "renewed") {
+      UpdateWant();  // work may be taken now, if it was not before
     } else if (type == "drop") {
       if (UnitRunner* runner = Runner()) {
         runner->Drop(message.at("leases").get<std::vector<int64_t>>());
@@ -197,7 +198,10 @@ class Agent {
     changed_.notify_all();  // a drain may wait for the last one
   }
 
+  bool LeaseIsYoung() const { return client_->LeaseYoungerThan(lease_s_ - margin_s_); }
+
   // Says what may be sent, unless an answer is on its way or it would be too little to matter.
+  // Nothing may while no renewal is known to have arrived: a result could not be published.
   void UpdateWant() {
     UnitRunner* const runner = Runner();
     if (runner == nullptr) return;
@@ -205,7 +209,7 @@ class Agent {
     {
       const std::lock_guard lock(want_mutex_);
       const bool open = Clock::now() < want_open_until_;
-      if (!open && !Draining()) {
+      if (!open && LeaseIsYoung() && !Draining()) {
         const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsAhead * held.largest);
         const int64_t tiles = std::max<int64_t>(ahead - held.tiles, 0);
         const int64_t units = std::max<int64_t>(kOthersAhead - held.other_units, 0);

@@ -303,6 +303,23 @@ TEST_F(AgentTest, PublishesNothingOnceRenewalsAreNotAnswered) {
   ASSERT_TRUE(scheduler.Until([&] { return Ended(agent); }));
 }
 
+TEST_F(AgentTest, TakesNoWorkBeforeARenewalIsAnswered) {
+  const std::vector<Lease> units = MakeUnits(8);
+  SmallScheduler scheduler(context_);
+  for (const Lease& unit : units) scheduler.Add(unit, 1);
+  scheduler.silent = true;
+  auto agent = Start(scheduler);
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.renewals > 2; }));
+  EXPECT_EQ(scheduler.wants, 0);
+  scheduler.silent = false;
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.outcomes.size() == units.size(); }));
+  for (const auto& [lease, outcome] : scheduler.outcomes) {
+    EXPECT_TRUE(std::holds_alternative<Done>(OutcomeFromJson(outcome))) << outcome.dump();
+  }
+  scheduler.Say({{"type", "end"}});
+  ASSERT_TRUE(scheduler.Until([&] { return Ended(agent); }));
+}
+
 TEST_F(AgentTest, AbandonsADroppedLeaseWithoutAnOutcome) {
   const std::vector<Lease> units = MakeUnits(3);
   context_.batch = 1;
