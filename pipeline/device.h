@@ -80,6 +80,8 @@ class Device {
   virtual bool times_itself() const { return false; }
   // Memory that inputs are best read into; nullptr: any.
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
+  // Thread-safe.
+  virtual DeviceUse use() const { return {}; }
 };
 
 // Loads the model and proves one batch. Errors as Engine::Create.

@@ -88,6 +88,7 @@ class LanesEngine final : public Engine {
   }
   int64_t finished_batches() const override { return finished_batches_; }
   std::shared_ptr<HostMemory> host_memory() override { return device_->host_memory(); }
+  DeviceUse device_use() const override { return device_->use(); }
 
  private:
   struct Waiting {

@@ -27,6 +27,8 @@ namespace tilery {
 
 struct EngineOptions {
   std::filesystem::path model;  // TorchScript file
+  // The same model compiled for just this device, tile, batch, precision and layout; empty: none.
+  std::filesystem::path package;
   std::string device = "cpu";
   int lanes = 1;  // concurrent batches; on CPUs one thread each, intra-op threads 1
   int dims = 2;   // 2: model input [N,C,Y,X]; 3: [N,C,Z,Y,X]
@@ -93,6 +95,12 @@ struct InferOutput {
 
 using InferResult = std::variant<InferOutput, std::exception_ptr>;
 
+// Of a device's memory; zeros where it is the host's.
+struct DeviceUse {
+  int64_t peak_bytes = 0;   // held at most so far
+  int64_t allocations = 0;  // times that memory was asked of the driver, pinned memory included
+};
+
 // Thread-safe. Destruction finishes running batches and calls `done` with Error(kTransient) for the
 // rest.
 class Engine {
@@ -109,6 +117,7 @@ class Engine {
   virtual int64_t finished_batches() const = 0;  // sign of life for heartbeats
   // Memory that inputs are best read into; nullptr: any. Usable after the engine has gone.
   virtual std::shared_ptr<HostMemory> host_memory() = 0;
+  virtual DeviceUse device_use() const { return {}; }
 };
 
 class Device;  // pipeline/device.h

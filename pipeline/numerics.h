@@ -14,6 +14,7 @@ struct Numerics {
   std::string layout = "nchw";
   std::string device_kind;  // e.g. "cpu/avx512/<model name>"
   std::string torch;        // version
+  std::string package;      // hash of the compiled model that runs; empty: the model as it is
 };
 
 }  // namespace tilery

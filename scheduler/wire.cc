@@ -50,6 +50,9 @@ Json ToJson(const WorkerContext& c) {
           {"model_out", c.model_out},
           {"batch", c.batch},
           {"precision", c.precision},
+          {"layout", c.layout},
+          {"package", c.package},
+          {"package_hash", c.package_hash},
           {"numerics_key", c.numerics_key},
           {"device_kind", c.device_kind},
           {"torch", c.torch},
@@ -71,6 +74,9 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("model_out").get_to(c.model_out);
     json.at("batch").get_to(c.batch);
     json.at("precision").get_to(c.precision);
+    json.at("layout").get_to(c.layout);
+    json.at("package").get_to(c.package);
+    json.at("package_hash").get_to(c.package_hash);
     json.at("numerics_key").get_to(c.numerics_key);
     json.at("device_kind").get_to(c.device_kind);
     json.at("torch").get_to(c.torch);

@@ -20,7 +20,8 @@ struct WorkerContext {
   Scale scale;
   int32_t model_in = 3, model_out = 3;
   int64_t batch = 1;
-  std::string precision = "fp32";
+  std::string precision = "fp32", layout = "nchw";
+  std::string package, package_hash;  // absolute path of the compiled model; empty: none
   std::string numerics_key;
   std::string device_kind, torch;  // of the record: the worker refuses to start if its own differ
   int lanes = 1;                   // per worker

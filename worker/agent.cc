@@ -307,12 +307,13 @@ class Agent {
     }
     peak_memory_ = std::max(peak_memory_.load(), PrivateMemory());
     UnitRunner* const runner = Runner();
+    const DeviceUse use = runner == nullptr ? DeviceUse{} : runner->device_use();
     client_->Send({{"type", "profile"},
                    {"stages", std::move(stages)},
                    {"busy_s", profile_.busy_s()},
                    {"alive_s", profile_.alive_s()},
                    {"peak_host_bytes", peak_memory_.load()},
-                   {"peak_device_bytes", 0},
+                   {"peak_device_bytes", use.peak_bytes},
                    {"steady_allocations", runner == nullptr ? 0 : runner->steady_allocations()},
                    {"clock_us", now_us},
                    {"trace", std::move(trace)}});
@@ -350,21 +351,27 @@ class Agent {
 
 }  // namespace
 
-std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerStart& start,
-                                     Profile& profile) {
-  const Numerics here = DescribeDevice(start.device);
+namespace {
+
+void CheckUnchanged(const std::string& file, const std::string& hash) {
+  if (HashFile(file) == hash) return;
+  throw Error(Fault::kModel,
+              Printable(file) + " changed since the job was planned: run again to plan anew");
+}
+
+std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext& context,
+                                     const WorkerStart& start, Profile& profile) {
+  const Numerics here = backend.Describe(start.device);
   if (here.device_kind != context.device_kind || here.torch != context.torch) {
     throw Error(Fault::kModel, "this device is '" + here.device_kind + "' with Torch " +
                                    here.torch + ", the job's numerics record was made for '" +
                                    context.device_kind + "' with Torch " + context.torch +
                                    ": use one kind of device, or another work folder");
   }
-  const std::string hash = HashFile(context.model);
-  if (hash != context.model_hash) {
-    throw Error(Fault::kModel, Printable(context.model) +
-                                   " changed since the job was planned: run again to plan anew");
-  }
-  EngineOptions options;
+  CheckUnchanged(context.model, context.model_hash);
+  if (!context.package.empty()) CheckUnchanged(context.package, context.package_hash);
+  BackendOptions made;
+  EngineOptions& options = made.engine;
   options.model = context.model;
   options.device = start.device;
   options.lanes = context.lanes;
@@ -376,7 +383,22 @@ std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerS
   options.numerics = here;
   options.numerics.batch = context.batch;
   options.numerics.precision = context.precision;
-  return Engine::Create(options, profile);
+  options.numerics.layout = context.layout;
+  options.numerics.package = context.package_hash;
+  options.package = context.package;
+  made.lost = [worker = start.worker](const std::string& why) {
+    std::fprintf(stderr, "tilery-worker %s: its device is lost: %s\n", worker.c_str(), why.c_str());
+    _exit(static_cast<int>(AgentEnd::kFailed));
+  };
+  return backend.Create(made, profile);
+}
+
+}  // namespace
+
+EngineFactory EnginesOf(const Backend& backend) {
+  return [&backend](const WorkerContext& context, const WorkerStart& start, Profile& profile) {
+    return CreateEngine(backend, context, start, profile);
+  };
 }
 
 AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options) {

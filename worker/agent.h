@@ -10,6 +10,7 @@
 #include "cluster/worker_start.h"
 #include "pipeline/engine.h"
 #include "scheduler/wire.h"
+#include "worker/backend.h"
 
 namespace tilery {
 
@@ -18,8 +19,9 @@ namespace tilery {
 // planned with.
 using EngineFactory =
     std::function<std::unique_ptr<Engine>(const WorkerContext&, const WorkerStart&, Profile&)>;
-std::unique_ptr<Engine> CreateEngine(const WorkerContext& context, const WorkerStart& start,
-                                     Profile& profile);
+// `backend` outlives what is returned. When its device is lost, the process ends at once, with the
+// reason as its last words: what it had under way is given to others.
+EngineFactory EnginesOf(const Backend& backend);
 
 // How a worker ends; also the process's exit code.
 enum class AgentEnd : int {
@@ -31,7 +33,7 @@ enum class AgentEnd : int {
 };
 
 struct AgentOptions {
-  EngineFactory engine = &CreateEngine;
+  EngineFactory engine;
   std::function<void()> ready;  // called once, when the model is loaded and units can be taken
   double give_up_s = 15;        // without a scheduler
   double drain_s = 7;           // on `drain`, for the units that are begun; then they are abandoned

@@ -6,7 +6,7 @@
 
 namespace tilery {
 
-std::string AnswerProbe(const std::string& request) {
+std::string AnswerProbe(const std::string& request, const Backend& backend) {
   std::string model, device;
   int dims = 2;
   int32_t channels_in = 0;
@@ -27,12 +27,12 @@ std::string AnswerProbe(const std::string& request) {
   ModelProbe probe;
   if (!model.empty()) {
     try {
-      probe = ProbeModel(model, dims, channels_in, tile);
+      probe = backend.Probe(model, dims, channels_in, tile);
     } catch (const std::exception& e) {
       probe.error = e.what();
     }
   }
-  const Numerics numerics = DescribeDevice(device);
+  const Numerics numerics = backend.Describe(device);
   Json scale = Json::array();
   for (const Rational& r : probe.scale) {
     scale.push_back(r.num);

@@ -76,6 +76,9 @@ struct UnitRunner::Impl {
   GeometryCache geometries;
 
   std::mutex more_mutex;  // keeps what the engine is told in the order in which it became true
+  DeviceUse last_use;     // guarded by more_mutex, like the two below
+  bool warm = false;
+  int64_t warm_allocations = 0;  // the device's when it became warm
 
   Impl(RunnerOptions options, std::unique_ptr<Engine> the_engine, Profile& the_profile,
        std::function<void(const Lease&, const Outcome&)> on_finished)
@@ -253,12 +256,18 @@ struct UnitRunner::Impl {
   }
 
   void Finish(const TaskPtr& task, const std::optional<Outcome>& outcome) {
-    bool report = false;
+    bool report = false, now_warm = false;
     {
       const std::lock_guard lock(mutex);
       tasks.erase(task->lease.lease);
       report = outcome.has_value() && !task->dropped && !stopped;
-      if (++finished_units == kWarmUpUnits) buffers.MarkWarm();
+      now_warm = ++finished_units == kWarmUpUnits;
+      if (now_warm) buffers.MarkWarm();
+    }
+    if (now_warm) {
+      const std::lock_guard order(more_mutex);
+      warm_allocations = Use().allocations;
+      warm = true;
     }
     Begin();  // the next unit first: reports may take a moment
     TellEngine();
@@ -308,10 +317,17 @@ struct UnitRunner::Impl {
     TellEngine();
   }
 
+  // more_mutex is held.
+  const DeviceUse& Use() {
+    if (!stopped) last_use = engine->device_use();
+    return last_use;
+  }
+
   void Stop() {
     Drain();
     {
       const std::lock_guard order(more_mutex);
+      Use();
       const std::lock_guard lock(mutex);
       if (stopped) return;
       stopped = true;
@@ -361,7 +377,17 @@ int64_t UnitRunner::progress() const {
   return impl_->env.bands + (impl_->stopped ? 0 : impl_->engine->finished_batches());
 }
 
-int64_t UnitRunner::steady_allocations() const { return impl_->buffers.steady_allocations(); }
+int64_t UnitRunner::steady_allocations() const {
+  const int64_t on_host = impl_->buffers.steady_allocations();
+  const std::lock_guard order(impl_->more_mutex);
+  return on_host + (impl_->warm ? impl_->Use().allocations - impl_->warm_allocations : 0);
+}
+
+DeviceUse UnitRunner::device_use() const {
+  const std::lock_guard order(impl_->more_mutex);
+  return impl_->Use();
+}
+
 void UnitRunner::Drain() { impl_->Drain(); }
 void UnitRunner::Stop() { impl_->Stop(); }
 

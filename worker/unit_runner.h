@@ -56,7 +56,9 @@ class UnitRunner {
   };
   Held held() const;
   int64_t progress() const;  // finished batches, and bands of stage and assemble units
+  // Of buffers on the host and of the device's memory, after the warm-up.
   int64_t steady_allocations() const;
+  DeviceUse device_use() const;
 
   void Drain();  // abandons what is not begun and begins nothing more
   // Abandons everything, ends engine and threads; no `finished` is called after it has returned.

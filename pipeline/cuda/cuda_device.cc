@@ -12,6 +12,7 @@
 #include "io/error.h"
 #include "pipeline/cuda/cuda_lane.h"
 #include "pipeline/cuda/cuda_unit.h"
+#include "pipeline/cuda/gpu_model.h"
 #include "pipeline/profile.h"
 
 namespace tilery::cuda {
@@ -116,6 +117,11 @@ class Gpu final : public CudaDevice {
   int depth() const override { return 1; }
   bool times_itself() const override { return true; }
   std::shared_ptr<HostMemory> host_memory() override { return memory_; }
+  DeviceUse use() const override {
+    const GpuMemory torch = MemoryOf(options_.device);
+    return {count_->device_bytes + torch.peak_reserved,
+            count_->device + count_->pinned + torch.segments};
+  }
   Allocations allocations() const override {
     return {count_->device, count_->pinned, count_->device_bytes};
   }

@@ -75,7 +75,7 @@ class CudaLane::Output final : public CudaOutput {
 
 GpuModelOptions ModelOptionsOf(const EngineOptions& o, int device) {
   GpuModelOptions options;
-  options.model = o.model;
+  options.model = o.package.empty() ? o.model : o.package;
   options.device = device;
   options.dims = o.dims;
   options.channels_in = o.channels_in;
@@ -190,6 +190,7 @@ std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t r
   if (context_.options.numerics.precision == "fp32") return nullptr;
   if (!careful_model_) {
     GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
+    options.model = context_.options.model;  // a compiled one has its precision built in
     options.precision = "fp32";
     options.layout = "nchw";
     options.batch = 1;

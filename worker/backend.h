@@ -1,0 +1,41 @@
+// The kind of device that a worker executable is made for. There are two: `tilery-worker` for
+// CPUs, and `tilery-worker-cuda`, which alone loads CUDA: that costs a process a second and some
+// 100 MB, which runs on CPUs must not pay.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "pipeline/engine.h"
+
+namespace tilery {
+
+struct BackendOptions {
+  EngineOptions engine;
+  // Called, on any thread, when the device is of no more use to this process, with the reason.
+  std::function<void(const std::string&)> lost;
+};
+
+// Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // Device kind and Torch's version. Error(kUsage) if this backend has no such device, or it can't
+  // be used.
+  virtual Numerics Describe(const std::string& device) const = 0;
+  // What only the model itself can tell; as pipeline/engine.h says.
+  virtual ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
+                           const Index& tile) const = 0;
+  // Errors as Engine::Create.
+  virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
+};
+
+std::unique_ptr<Backend> MakeCpuBackend();
+// Of the first GPU that CUDA shows this process, whatever number the device's name has: whoever
+// starts the process shows it one (CUDA_VISIBLE_DEVICES), so that it can't touch another.
+std::unique_ptr<Backend> MakeCudaBackend();
+
+}  // namespace tilery

@@ -1,0 +1,46 @@
+#include "io/error.h"
+#include "pipeline/cuda/cuda_device.h"
+#include "pipeline/cuda/gpu_model.h"
+#include "pipeline/model.h"
+#include "worker/backend.h"
+
+namespace tilery {
+namespace {
+
+constexpr int kOrdinal = 0;  // see MakeCudaBackend()
+
+class CudaBackend final : public Backend {
+ public:
+  // Cards of one name and capability give the same bytes, with one version of Torch and cuDNN.
+  Numerics Describe(const std::string& device) const override {
+    const std::vector<cuda::GpuInfo> gpus = cuda::ListGpus();
+    if (device == "cpu" || gpus.empty()) {
+      throw Error(Fault::kUsage, "device " + device + " can't be used by tilery-worker-cuda: " +
+                                     (gpus.empty() ? "CUDA shows it no GPU (CUDA_VISIBLE_DEVICES?)"
+                                                   : "it runs models on NVIDIA GPUs only"));
+    }
+    const cuda::GpuInfo& gpu = gpus[kOrdinal];
+    Numerics numerics;
+    numerics.device_kind = "cuda/" + std::to_string(gpu.major) + "." + std::to_string(gpu.minor) +
+                           "/" + gpu.name + "/cudnn " + gpu.cudnn;
+    numerics.torch = TorchVersion();
+    return numerics;
+  }
+  ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
+                   const Index& tile) const override {
+    return ProbeModel(model, dims, channels_in, tile);  // a contract does not depend on the device
+  }
+  std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const override {
+    cuda::CudaDeviceOptions device;
+    device.engine = options.engine;
+    device.device = kOrdinal;
+    device.lost = options.lost;
+    return MakeEngine(options.engine, cuda::MakeCudaDevice(std::move(device), profile), profile);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCudaBackend() { return std::make_unique<CudaBackend>(); }
+
+}  // namespace tilery

@@ -1,0 +1,6 @@
+// tilery-worker-cuda: runs units on one NVIDIA GPU. Started by `tilery`, never by hand.
+#include "worker/worker_main.h"
+
+int main(int argc, char** argv) {
+  return tilery::WorkerMain(argc, argv, *tilery::MakeCudaBackend());
+}
