@@ -1,6 +1,7 @@
 # The commands of `tilery` and what they print; the program itself.
 list(APPEND TILERY_SCHEDULER_SOURCES
   console.cc
+  devices.cc
   input_hasher.cc
   look_commands.cc
   numerics.cc

@@ -20,12 +20,6 @@ void FillDevices(const JobValue& value, const JobKey& key, Job& job) {
                   "'" + Printable(device, 60) +
                       "' is named twice; execution.workers lets workers share a device");
     }
-    if (device != "cpu") {
-      RefuseValue(value, key.key,
-                  "'" + Printable(device, 60) +
-                      "' is not there; available: cpu (other devices are not "
-                      "supported yet), or auto");
-    }
     job.execution.devices.push_back(device);
   }
 }

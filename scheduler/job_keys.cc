@@ -16,7 +16,7 @@ constexpr JobKey kKeys[] = {
     {"task", kWord, "infer", "compress decompress", 0, "", "infer", "what the job does"},
 
     {"model.path", kPath, "", "", 0, "model", "", "the model: a TorchScript file"},
-    {"model.precision", kWord, "auto fp32", "tf32 fp16 bf16", 0, "", "auto",
+    {"model.precision", kWord, "auto fp32 tf32 fp16 bf16", "", 0, "", "auto",
      "arithmetic of the model; auto on a CPU is fp32"},
     {"model.compile", kWord, "auto off", "", 0, "", "auto",
      "whether the model may be compiled for the device"},
@@ -94,7 +94,8 @@ constexpr JobKey kKeys[] = {
     {"output.compression", kText, "", kWholeKey, 0, "", "", "compression of the container"},
     {"outputs", kList, "", "", 0, "", "", "a list with one output (several: not supported yet)"},
 
-    {"execution.devices", kTexts, "auto cpu", "", 0, "devices", "auto", "devices to use"},
+    {"execution.devices", kTexts, "auto cpu cuda cuda:N UUID name", "", 0, "devices", "auto",
+     "devices to use: GPUs by nvidia-smi's numbers, UUIDs or names; auto: all GPUs, else the CPU"},
     {"execution.workers", kInteger, "auto", "", 1, "workers", "auto",
      "worker processes; auto: one per device"},
     {"execution.batch", kInteger, "auto", "", 1, "", "auto", "tiles per run of the model"},

@@ -111,7 +111,7 @@ int Main(int argc, char** argv) {
   for (const char* later : kLaterCommands)
     if (app.got_subcommand(later))
       throw Error(Fault::kUsage, fmt::format("tilery {}: not supported yet", later));
-  if (supervise->parsed()) return RunSupervisor(kControlFd, WorkerExecutable());
+  if (supervise->parsed()) return RunSupervisor(kControlFd);
   if (run.app->parsed()) return RunCommand(run.Load(), run.json);
   if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
   if (status.app->parsed()) return StatusCommand(WorkFolderOf(status.what), status.json);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "io/error.h"
@@ -24,6 +25,7 @@ Json ToRecordJson(const NumericsRecord& record) {
           {"batch", record.numerics.batch},
           {"layout", record.numerics.layout},
           {"precision", record.numerics.precision},
+          {"package", record.numerics.package},
           {"intra_op_threads", 1}};
 }
 
@@ -35,6 +37,7 @@ NumericsRecord FromRecordJson(const Json& json) {
   record.numerics.batch = json.at("batch");
   record.numerics.layout = json.at("layout");
   record.numerics.precision = json.at("precision");
+  record.numerics.package = json.at("package");
   return record;
 }
 
@@ -63,7 +66,8 @@ void CheckMeetable(const Json& given, const NumericsRecord& record, const Numeri
   const Json wanted = ToRecordJson(fresh);
   if (record.numerics.batch < 1 || record.numerics.batch > kLargestBatch)
     refuse("batch", record.numerics.batch, fmt::format("1 to {}", kLargestBatch));
-  for (const char* key : {"numerics_number", "layout", "precision", "intra_op_threads"}) {
+  for (const char* key :
+       {"numerics_number", "layout", "precision", "package", "intra_op_threads"}) {
     const Json value = given.value(key, Json());
     if (value != wanted.at(key)) refuse(key, value, wanted.at(key).dump());
   }
@@ -85,17 +89,37 @@ int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory) {
   return batch;
 }
 
+std::string PrecisionOf(const Job& job, const std::vector<ItemParams>& params, bool gpu) {
+  const std::string& word = job.model.precision;
+  if (word != "auto") {
+    if (!gpu && word != "fp32")
+      throw Error(Fault::kUsage,
+                  fmt::format("model.precision is {}, which needs a GPU; on the CPU models run in "
+                              "fp32 (or auto)",
+                              word));
+    return word;
+  }
+  if (!gpu) return "fp32";
+  const bool narrow = std::all_of(params.begin(), params.end(), [](const ItemParams& item) {
+    const Transfer& t = item.transfer;
+    return t.labels || t.out_dtype == DType::kU8 || t.out_dtype == DType::kI8 ||
+           t.out_dtype == DType::kF16;
+  });
+  return narrow ? "fp16" : "tf32";
+}
+
 NumericsRecord DecideNumerics(const Job& job, const Resolved& resolved,
-                              const std::string& model_hash, const std::string& device_kind,
-                              const std::string& torch, const std::filesystem::path& work) {
+                              const std::string& model_hash, const Numerics& device,
+                              const std::filesystem::path& work) {
+  const std::string &device_kind = device.device_kind, &torch = device.torch;
   NumericsRecord fresh;
   fresh.model_hash = model_hash;
-  fresh.numerics.device_kind = device_kind;
-  fresh.numerics.torch = torch;
-  fresh.numerics.precision = "fp32";
+  fresh.numerics = device;
   const Tiling tiling = resolved.plan.params.empty() ? Tiling{} : resolved.plan.params[0].tiling;
-  fresh.numerics.batch =
-      job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+  if (job.execution.batch)
+    fresh.numerics.batch = *job.execution.batch;
+  else if (fresh.numerics.batch == 0)
+    fresh.numerics.batch = CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory);
 
   const std::filesystem::path kept = RecordFile(work);
   if (!job.execution.numerics_file.empty()) {

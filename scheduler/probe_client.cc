@@ -20,9 +20,11 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-Ran Run(const fs::path& worker, const std::string& question) {
+Ran Run(const DeviceSeat& seat, const std::string& question) {
+  auto environment = WorkerEnvironment();
+  environment.insert(environment.end(), seat.environment.begin(), seat.environment.end());
   try {
-    return RunToEnd({worker, {"--probe"}, WorkerEnvironment()}, question);
+    return RunToEnd({seat.executable, {"--probe"}, environment}, question);
   } catch (const Error& error) {
     throw Error(Fault::kUsage, error.what());  // the worker can't be executed
   }
@@ -56,16 +58,6 @@ ProbeAnswer FromAnswer(const Json& json) {
 
 fs::path SelfExecutable() { return fs::read_symlink("/proc/self/exe"); }
 
-fs::path WorkerExecutable() {
-  if (const char* given = getenv("TILERY_WORKER")) return given;
-  const fs::path beside = SelfExecutable().parent_path() / "tilery-worker";
-  if (access(beside.c_str(), X_OK) != 0)
-    throw Error(Fault::kUsage, fmt::format("{}: {}; it belongs beside tilery, or name it in "
-                                           "TILERY_WORKER",
-                                           Printable(beside.string()), strerror(errno)));
-  return beside;
-}
-
 std::optional<fs::path> CacheFolder() {
   fs::path base;
   if (const char* xdg = getenv("XDG_CACHE_HOME"); xdg && *xdg)
@@ -80,13 +72,14 @@ std::optional<fs::path> CacheFolder() {
   return base / "tilery";
 }
 
-ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& warnings) {
-  const fs::path worker = WorkerExecutable();
+ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
+                      std::vector<std::string>& warnings) {
+  const fs::path& worker = seat.executable;
   const Json question = {{"model", request.model},
                          {"dims", request.dims},
                          {"channels_in", request.channels_in},
                          {"tile", request.tile},
-                         {"device", request.device}};
+                         {"device", seat.device}};
   const auto stamp = StampOf(worker);
   char host[256] = {};
   gethostname(host, sizeof host - 1);
@@ -98,6 +91,7 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
   key["model"] = request.model_hash;
   key["worker"] = {worker.string(), stamp ? stamp->mtime_ns : 0, stamp ? stamp->size : 0};
   key["host"] = host;
+  key["environment"] = seat.environment;
   key["torch"] = {torch ? torch : "", libraries ? libraries : ""};
   const auto cache = CacheFolder();
   if (!cache)
@@ -115,15 +109,17 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
     }
   }
   const std::string asked = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const Ran child = Run(worker, asked);
+  const Ran child = Run(seat, asked);
   if (child.ended.by_signal || child.ended.number != 0)
-    throw Error(Fault::kUsage,
-                fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
-                            "TILERY_TORCH.",
-                            Printable(worker.string()),
-                            child.ended.by_signal ? child.ended.words()
-                                                  : fmt::format("exit {}", child.ended.number),
-                            LastLines(child.errors, 1500)));
+    throw Error(
+        Fault::kUsage,
+        fmt::format("{}{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
+                    "TILERY_TORCH.",
+                    seat.name.empty() ? "" : seat.device + " (" + seat.name + "): ",
+                    Printable(worker.string()),
+                    child.ended.by_signal ? child.ended.words()
+                                          : fmt::format("exit {}", child.ended.number),
+                    LastLines(child.errors, 1500)));
   try {
     const Json json = Json::parse(child.output);
     const ProbeAnswer answer = FromAnswer(json);

@@ -78,10 +78,10 @@ struct GpuInfo {
   std::string name, uuid;              // "NVIDIA H100 80GB HBM3", "GPU-xxxxxxxx-..."
   int major = 0, minor = 0;            // compute capability
   int64_t memory = 0, free = 0;        // bytes
-  std::string driver, runtime, cudnn;  // versions
+  std::string driver, runtime, cudnn;  // versions; the driver's is the newest CUDA that it runs
 };
-// Those that this process sees. Error(kUsage) with the driver's words if there are cards that can't
-// be used; empty if there are none.
+// Those that CUDA shows this process; a context is made on each. Error(kUsage) with the driver's
+// words if it can't be used; empty if there is no driver or no card.
 std::vector<GpuInfo> ListGpus();
 
 }  // namespace tilery::cuda

@@ -18,3 +18,6 @@ tilery_test(job_test
   tiling_rules_test.cc
   unit_sizing_test.cc
   LIBS tilery_scheduler libzip::zip ZLIB::ZLIB)
+tilery_test(scheduler_devices_test devices_test.cc LIBS tilery_scheduler
+  ENVIRONMENT "LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/tests/fake_driver:$ENV{LD_LIBRARY_PATH}")
+add_dependencies(scheduler_devices_test fake_nvml)
