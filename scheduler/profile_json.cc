@@ -20,6 +20,9 @@ Json WorkerJson(const WorkerReport& worker) {
           {"busy_s", worker.busy_s},
           {"idle_s", worker.idle_s},
           {"stages", worker.stages.is_object() ? worker.stages : Json::object()},
+          {"model_s", worker.model_s},
+          {"model_idle_s", worker.model_idle_s.is_object() ? worker.model_idle_s : Json::object()},
+          {"queues", worker.queues.is_object() ? worker.queues : Json::object()},
           {"peak_host_bytes", worker.peak_host_bytes},
           {"peak_device_bytes", worker.peak_device_bytes},
           {"steady_allocations", worker.steady_allocations}};

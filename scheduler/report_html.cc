@@ -108,23 +108,55 @@ std::string WorkerTable(const Json& workers) {
 
 std::string StageTable(const Json& workers, double wall) {
   std::string out =
-      "<table><tr><th>stage<th>thread time<th>of wall time<th>calls<th>per call<th>bytes"
-      "<th>rate while at work</tr>\n";
+      "<table><tr><th>stage<th>thread time<th>of wall time<th>under the model<th>calls<th>per call"
+      "<th>bytes<th>rate while at work</tr>\n";
   for (int k = 0; k < kStages; ++k) {
-    double s = 0, bytes = 0;
+    double s = 0, under = 0, bytes = 0;
     int64_t calls = 0;
     for (const Json& worker : workers) {
       s += StageOf(worker, k).at("s").get<double>();
+      under += StageOf(worker, k).value("under_model_s", 0.0);
       bytes += StageOf(worker, k).at("bytes").get<double>();
       calls += StageOf(worker, k).at("calls").get<int64_t>();
     }
-    out += fmt::format("<tr><td>{}<td>{:.2f} s<td>{:.1f} %<td>{}<td>{}<td>{}<td>{}</tr>\n",
-                       StageName(static_cast<Stage>(k)), s, wall > 0 ? 100 * s / wall : 0, calls,
+    const bool other = static_cast<Stage>(k) != Stage::kCompute && s > 0;
+    out += fmt::format("<tr><td>{}<td>{:.2f} s<td>{:.1f} %<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
+                       StageName(static_cast<Stage>(k)), s, wall > 0 ? 100 * s / wall : 0,
+                       other ? fmt::format("{:.0f} %", 100 * under / s) : "-", calls,
                        calls > 0 ? fmt::format("{:.2f} ms", 1000 * s / calls) : "-",
                        bytes > 0 ? Bytes(bytes) : "-",
                        bytes > 0 && s > 0 ? Bytes(bytes / s) + "/s" : "-");
   }
   return out + "</table>\n";
+}
+
+// Whether the model ran, and what it waited for if it did not.
+std::string ModelTable(const Json& workers) {
+  std::string out =
+      "<table><tr><th>worker<th>model at work<th>first "
+      "run<th>leases<th>reading<th>engine<th>writing"
+      "<th>units waiting<th>reading<th>in the engine<th>writing</tr>\n";
+  for (const Json& worker : workers) {
+    const Json& idle = worker.at("model_idle_s");
+    const Json& queues = worker.at("queues");
+    double all = worker.at("model_s").get<double>();
+    for (const Json& s : idle) all += s.is_number() ? s.get<double>() : 0;
+    const auto share = [&](double s) {
+      return all > 0 ? fmt::format("<td>{:.1f} %", 100 * s / all) : std::string("<td>-");
+    };
+    out += "<tr><td>" + Escape(worker.at("id")) + share(worker.at("model_s").get<double>());
+    for (int k = 0; k < kIdleCauses; ++k)
+      out += share(idle.value(IdleCauseName(static_cast<IdleCause>(k)), 0.0));
+    for (int k = 0; k < kQueues; ++k) {
+      const Json queue = queues.value(QueueName(k), Json::object());
+      out += fmt::format("<td>{:.1f} (max {})", queue.value("mean", 0.0),
+                         queue.value("most", int64_t{0}));
+    }
+    out += "</tr>\n";
+  }
+  return out +
+         "</table>\n<p class=dim>Shares of the worker's time: at work, and what the model waited "
+         "for else. Units by where they are: mean over time, and most.</p>\n";
 }
 
 // One row per worker and thread, the newest events; too many would make the page slow, so bars that
@@ -217,6 +249,7 @@ std::string ReportHtml(const Json& profile, const RunResult& result, const Json&
   out += Card(fmt::format("{:.2f}", job.at("redundancy").get<double>()), "voxels run / voxels");
   out += Card(profile.at("bound_by"), "bound by");
   out += "</div>\n<h2>Workers</h2>\n" + WorkerTable(profile.at("workers"));
+  out += "<h2>Model</h2>\n" + ModelTable(profile.at("workers"));
   out += "<h2>Stages</h2>\n" + StageTable(profile.at("workers"), wall);
   out += "<h2>Timeline</h2>\n" + Timeline(result);
   out += "<h2>Failures</h2>\n" + FailureTable(profile.at("failures"));

@@ -295,9 +295,17 @@ class Agent {
     Json stages = Json::object();
     const auto totals = profile_.totals();
     for (int i = 0; i < kStages; ++i) {
-      stages[StageName(static_cast<Stage>(i))] = {
-          {"s", totals[i].s}, {"calls", totals[i].calls}, {"bytes", totals[i].bytes}};
+      stages[StageName(static_cast<Stage>(i))] = {{"s", totals[i].s},
+                                                  {"calls", totals[i].calls},
+                                                  {"bytes", totals[i].bytes},
+                                                  {"under_model_s", totals[i].under_model_s}};
     }
+    const ModelTime::Totals model = profile_.model_time();
+    Json idle = Json::object(), queues = Json::object();
+    for (int i = 0; i < kIdleCauses; ++i)
+      idle[IdleCauseName(static_cast<IdleCause>(i))] = model.idle_s[i];
+    for (int i = 0; i < kQueues; ++i)
+      queues[QueueName(i)] = {{"mean", model.mean[i]}, {"most", model.most[i]}};
     Json trace = Json::array();
     const std::vector<TraceEvent> events = profile_.TakeTrace();
     for (size_t i = events.size() - std::min(events.size(), kTraceRows); i < events.size(); ++i) {
@@ -310,6 +318,9 @@ class Agent {
     const DeviceUse use = runner == nullptr ? DeviceUse{} : runner->device_use();
     client_->Send({{"type", "profile"},
                    {"stages", std::move(stages)},
+                   {"model_s", model.model_s},
+                   {"model_idle_s", std::move(idle)},
+                   {"queues", std::move(queues)},
                    {"busy_s", profile_.busy_s()},
                    {"alive_s", profile_.alive_s()},
                    {"peak_host_bytes", peak_memory_.load()},

@@ -15,6 +15,7 @@ namespace tilery::cuda {
 
 struct LaneContext {
   Profile* profile = nullptr;
+  DeviceClock* clock = nullptr;
   EngineOptions options;
   int device = 0;
   Stream gather = nullptr, finish = nullptr;
