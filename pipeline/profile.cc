@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t kTraceEvents = 50'000;
 
+ScopeMarks g_marks;
+
 // Small numbers in the order in which threads first appear: readable in a trace.
 uint32_t ThreadNumber() {
   static std::atomic<uint32_t> next{1};
@@ -35,6 +37,7 @@ Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes
       unit_(unit),
       bytes_(bytes),
       begin_(std::chrono::steady_clock::now()) {
+  if (g_marks.begin != nullptr) g_marks.begin(StageName(stage));
   profile_.Enter();
   if (stage_ == Stage::kCompute) {
     const std::lock_guard lock(profile_.mutex_);
@@ -49,7 +52,10 @@ Profile::Scope::~Scope() {
     profile_.model_time_.Ended(begin_);
   }
   profile_.Leave();
+  if (g_marks.end != nullptr) g_marks.end();
 }
+
+void SetScopeMarks(ScopeMarks marks) { g_marks = marks; }
 
 Profile::Busy::Busy(Profile& profile)
     : profile_(profile), begin_(std::chrono::steady_clock::now()) {

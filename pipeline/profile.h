@@ -89,6 +89,15 @@ class Profile {
   mutable ModelTime model_time_;
 };
 
+// Called by every Scope of this process as it begins, with its stage's name, and as it ends, on the
+// same thread: marks for a profiler of the device's vendor. Set at most once, before the first
+// Scope.
+struct ScopeMarks {
+  void (*begin)(const char* stage) = nullptr;
+  void (*end)() = nullptr;
+};
+void SetScopeMarks(ScopeMarks marks);
+
 // Private memory of this process in bytes: anonymous and pinned, without file pages.
 int64_t PrivateMemory();
 

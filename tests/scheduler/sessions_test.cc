@@ -81,7 +81,9 @@ TEST_F(Sessions, ProfilesMoveTraceEventsToTheClockOfTheRun) {
 
 TEST_F(Sessions, NonsenseInReportsIsNoHarm) {
   Session& s = table_.Join(1, Json{{"worker", 5}, {"pid", "x"}}, queue_, 0);
-  SessionTable::TakeProfile(s, {{"stages", 3}, {"busy_s", "much"}, {"queues", 1}, {"model_s", "x"}, {"trace", "none"}}, 1);
+  SessionTable::TakeProfile(
+      s, {{"stages", 3}, {"busy_s", "much"}, {"queues", 1}, {"model_s", "x"}, {"trace", "none"}},
+      1);
   SessionTable::TakeRenewal(s, {{"phase", 1}, {"batches", "two"}}, 1);
   EXPECT_EQ(s.report.busy_s, 0);
 }
