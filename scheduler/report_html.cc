@@ -133,9 +133,9 @@ std::string StageTable(const Json& workers, double wall) {
 // Whether the model ran, and what it waited for if it did not.
 std::string ModelTable(const Json& workers) {
   std::string out =
-      "<table><tr><th>worker<th>model at work<th>first "
-      "run<th>leases<th>reading<th>engine<th>writing"
-      "<th>units waiting<th>reading<th>in the engine<th>writing</tr>\n";
+      "<table><tr><th><th colspan=6>model at work, or waiting for<th colspan=4>units, mean "
+      "(most)</tr>\n<tr><th>worker<th>at work<th>first run<th>leases<th>reading<th>engine"
+      "<th>writing<th>waiting<th>reading<th>in the engine<th>writing</tr>\n";
   for (const Json& worker : workers) {
     const Json& idle = worker.at("model_idle_s");
     const Json& queues = worker.at("queues");
@@ -149,14 +149,12 @@ std::string ModelTable(const Json& workers) {
       out += share(idle.value(IdleCauseName(static_cast<IdleCause>(k)), 0.0));
     for (int k = 0; k < kQueues; ++k) {
       const Json queue = queues.value(QueueName(k), Json::object());
-      out += fmt::format("<td>{:.1f} (max {})", queue.value("mean", 0.0),
+      out += fmt::format("<td>{:.1f}&nbsp;({})", queue.value("mean", 0.0),
                          queue.value("most", int64_t{0}));
     }
     out += "</tr>\n";
   }
-  return out +
-         "</table>\n<p class=dim>Shares of the worker's time: at work, and what the model waited "
-         "for else. Units by where they are: mean over time, and most.</p>\n";
+  return out + "</table>\n";
 }
 
 // One row per worker and thread, the newest events; too many would make the page slow, so bars that
