@@ -95,11 +95,9 @@ CompileRequest MakeRequest(const CompileFlags& flags) {
   CompileRequest request;
   request.device = flags.device.empty() ? "cuda:0" : flags.device;
   const bool cpu = request.device == "cpu";
-  if (!cpu) {
-    const bool known = request.device.starts_with("cuda:");
-    if (known) Numbers("device", "1" + request.device.substr(5), kLargestTile);
-    if (!known) Refuse("device", request.device, "cpu or cuda:N");
-  }
+  const bool gpu = request.device.starts_with("cuda:") && request.device.size() > 5 &&
+                   request.device.find_first_not_of("0123456789", 5) == request.device.npos;
+  if (!cpu && !gpu) Refuse("device", request.device, "cpu or cuda:N");
   const std::vector<int64_t> tile =
       flags.tile.empty() ? std::vector<int64_t>{} : Numbers("tile", flags.tile, kLargestTile);
   request.batches =

@@ -107,6 +107,12 @@ struct CompileOptions {
     app->add_flag("--max-autotune", flags.max_autotune,
                   "let the compiler try many forms of each kernel: minutes, not seconds");
     app->add_flag("--json", json, "one JSON document on one line");
+    app->footer(
+        "\nIt runs a Python that has the Torch of this build: what the environment variable "
+        "TILERY_PYTHON\nnames, else that of TILERY_TORCH, of the build, or python3. Exit codes: 0 "
+        "all "
+        "packages are there,\n1 the compiler failed, 2 something must be put right first, 75 "
+        "interrupted.");
   }
 };
 

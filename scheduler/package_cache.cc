@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 using Time = fs::file_time_type;
 
 constexpr std::chrono::hours kInUse{1};
+constexpr std::chrono::hours kHalfWritten{24};
 constexpr size_t kLongestStem = 80;  // of the 255 bytes of a file name
 
 }  // namespace
@@ -57,6 +58,11 @@ int PrunePackages(const fs::path& folder, int64_t limit, const std::set<fs::path
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
     std::error_code gone;  // others prune, too
+    if (entry.path().extension() == ".partial" &&
+        entry.last_write_time(gone) < Time::clock::now() - kHalfWritten && !gone) {
+      fs::remove_all(entry.path(), gone);
+      continue;
+    }
     if (entry.path().extension() != ".pt2" || !entry.is_regular_file(gone)) continue;
     const auto size = static_cast<int64_t>(entry.file_size(gone));
     const Time used = entry.last_write_time(gone);

@@ -26,7 +26,8 @@ void TouchPackage(const std::filesystem::path& package);
 
 // Removes packages of `folder` until they have at most `limit` bytes, least recently used ones
 // first; never those of `keep` (paths), nor any that was used within the last hour, since another
-// process may be about to load it. Returns how many. What can't be removed stays.
+// process may be about to load it. Returns how many. What can't be removed stays. What compilations
+// left half-written that were killed goes after a day.
 int PrunePackages(const std::filesystem::path& folder, int64_t limit,
                   const std::set<std::filesystem::path>& keep);
 

@@ -49,5 +49,16 @@ TEST_F(PrunePackagesTest, WhatIsInUseAndWhatIsNoPackageStays) {
   EXPECT_EQ(PrunePackages(folder_ / "none", 0, {}), 0);
 }
 
+TEST_F(PrunePackagesTest, WhatWasLeftHalfWrittenGoesAfterADay) {
+  const fs::path old = folder_ / ".a.pt2.x.partial", young = folder_ / ".b.pt2.x.partial";
+  for (const fs::path& folder : {old, young}) {
+    fs::create_directory(folder);
+    MakeFile(folder / "a.pt2", "half");
+  }
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  EXPECT_EQ(PrunePackages(folder_.path(), 1000, {}), 0);
+  EXPECT_TRUE(!fs::exists(old) && fs::exists(young));
+}
+
 }  // namespace
 }  // namespace tilery
