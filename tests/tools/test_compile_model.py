@@ -21,7 +21,7 @@ import model_files  # noqa: E402
 import package_build  # noqa: E402
 
 COMPILE = ROOT / "tools/compile_model.py"
-TILERY = os.environ["TILERY"]
+TILERY = pathlib.Path(os.environ.get("TILERY", ROOT / "build/bin/tilery")).resolve()
 TORCH = torch.__version__.split("+")[0]
 CODE = """
 import torch
