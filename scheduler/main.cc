@@ -102,8 +102,10 @@ struct CompileOptions {
     app->add_option("--layout", flags.layout, "nchw, nhwc or both: nchw,nhwc (default: nhwc)");
     app->add_option("--device", flags.device, "cuda:N or cpu (default: cuda:0)");
     app->add_option("--output", flags.output,
-                    "folder for the packages (default: the user's cache, where runs look)");
-    app->add_option("--libraries", flags.libraries, "libraries of custom operators");
+                    "folder for the packages (default: the user's cache)");
+    app->add_option("--libraries", flags.libraries,
+                    "a library of custom operators; may be repeated")
+        ->allow_extra_args(false);
     app->add_flag("--max-autotune", flags.max_autotune,
                   "let the compiler try many forms of each kernel: minutes, not seconds");
     app->add_flag("--json", json, "one JSON document on one line");
