@@ -4,6 +4,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   compile_command.cc
   console.cc
   devices.cc
+  gpu_choice.cc
   input_hasher.cc
   look_commands.cc
   numerics.cc
@@ -16,6 +17,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   report_html.cc
   run_command.cc
   signals.cc
+  tuning_client.cc
   work_commands.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)
 list(APPEND TILERY_SCHEDULER_PUBLIC tilery_cluster tilery_io tilery_geometry tilery_profile)

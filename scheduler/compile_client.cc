@@ -89,6 +89,7 @@ class Compilation {
       Finish(result);
       return result;
     }
+    if (request_.look_only) throw Error(Fault::kUsage, "not compiled yet");
     const fs::path tool = ToolScript("compile_model.py");
     const fs::path python = FindPython(torch_, stop_);
     result.python = python.string();

@@ -28,6 +28,7 @@ struct CompileRequest {
   int32_t channels_in = 0;                       // 0: the model says
   std::vector<std::filesystem::path> libraries;  // of custom operators, loaded first
   bool max_autotune = false;
+  bool look_only = false;                        // refuse to compile what is not there yet
   std::filesystem::path folder;                  // empty: the user's cache
   std::chrono::milliseconds limit{20 * 60'000};  // for each package
 };

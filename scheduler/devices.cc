@@ -27,6 +27,9 @@ DeviceSeat SeatOf(const Gpu& gpu) {
   seat.executable = WorkerExecutable(seat.device);
   seat.environment.emplace_back("CUDA_VISIBLE_DEVICES", gpu.uuid);
   seat.name = gpu.name;
+  seat.uuid = gpu.uuid;
+  seat.capability = fmt::format("{}.{}", gpu.major, gpu.minor);
+  seat.memory = gpu.memory;
   return seat;
 }
 

@@ -1,6 +1,7 @@
 // Which devices a run uses, from the job and from what this machine has.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -16,7 +17,9 @@ struct DeviceSeat {
   std::filesystem::path executable;
   // Beside and over our own: shows the process this GPU alone.
   std::vector<std::pair<std::string, std::string>> environment;
-  std::string name;  // "NVIDIA H100 80GB HBM3"; "" for the CPU
+  // Of a GPU: "NVIDIA H100 80GB HBM3", "GPU-...", "9.0"; "" for the CPU.
+  std::string name, uuid, capability;
+  int64_t memory = 0;  // bytes of the GPU
   // And what a process needs that works in this precision.
   std::vector<std::pair<std::string, std::string>> EnvironmentFor(
       const std::string& precision) const;

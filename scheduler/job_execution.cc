@@ -49,6 +49,8 @@ void FillExecution(const JobFiller& from, Job& job) {
             [&](auto& v, auto& k) { execution.scratch_limit = AsMemory(v, k); });
   from.With("execution.unit_memory",
             [&](auto& v, auto& k) { execution.unit_memory = AsMemory(v, k); });
+  from.With("execution.gpu_memory",
+            [&](auto& v, auto& k) { execution.gpu_memory = AsMemory(v, k); });
   from.With("execution.numerics", [&](auto& v, auto& k) {
     execution.numerics_file = from.PathOf(v, k);
     std::error_code error;

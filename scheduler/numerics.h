@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace tilery {
 struct NumericsRecord {
   Numerics numerics;
   std::string model_hash;
+  Index tile{1, 1, 1};                  // that the batch was chosen for
   std::string Key() const;              // 32 hex digits, over all of it
   std::vector<std::string> deviations;  // of machine or program from an earlier record of this work
                                         // folder; another batch is the job's own doing and is none
@@ -30,6 +32,9 @@ int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory);
 // if all outputs have 8 bits, are labels or halves, else tf32, since fp16's 11 bits are too few for
 // what u16, i16 and f32 hold. Error(kUsage) if the device can't work in it.
 std::string PrecisionOf(const Job& job, const std::vector<ItemParams>& params, bool gpu);
+
+// The record that the work folder holds; nullopt if none, or one that is damaged.
+std::optional<NumericsRecord> KnownNumerics(const std::filesystem::path& work);
 
 // The record of this run on `device`, which has all but a batch if that is not measured (0). One in
 // `work` or in the file of --numerics is reused where model and device kind agree; with

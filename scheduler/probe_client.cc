@@ -17,12 +17,13 @@
 namespace tilery {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-Ran Run(const DeviceSeat& seat, const std::string& question) {
+Ran Run(const DeviceSeat& seat,
+        const std::vector<std::pair<std::string, std::string>>& more_environment,
+        const std::string& question) {
   auto environment = WorkerEnvironment();
-  environment.insert(environment.end(), seat.environment.begin(), seat.environment.end());
+  environment.insert(environment.end(), more_environment.begin(), more_environment.end());
   try {
     return RunToEnd({seat.executable, {"--probe"}, environment}, question);
   } catch (const Error& error) {
@@ -72,26 +73,19 @@ std::optional<fs::path> CacheFolder() {
   return base / "tilery";
 }
 
-ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
-                      std::vector<std::string>& warnings) {
+Json AskChild(const ChildQuestion& question, const DeviceSeat& seat,
+              std::vector<std::string>& warnings) {
   const fs::path& worker = seat.executable;
-  const Json question = {{"model", request.model},
-                         {"dims", request.dims},
-                         {"channels_in", request.channels_in},
-                         {"tile", request.tile},
-                         {"device", seat.device}};
   const auto stamp = StampOf(worker);
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   const char* torch = getenv("TILERY_TORCH");
   const char* libraries = getenv("LD_LIBRARY_PATH");
-  Json key = question;
-  // The model by its content, not by where it lies; the host, since homes are shared and CPUs
-  // differ.
-  key["model"] = request.model_hash;
+  Json key = question.key;
+  // The host, since homes are shared and CPUs differ.
   key["worker"] = {worker.string(), stamp ? stamp->mtime_ns : 0, stamp ? stamp->size : 0};
   key["host"] = host;
-  key["environment"] = seat.environment;
+  key["environment"] = question.environment;
   key["torch"] = {torch ? torch : "", libraries ? libraries : ""};
   const auto cache = CacheFolder();
   if (!cache)
@@ -103,13 +97,17 @@ ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
       HashText(key.dump(-1, ' ', false, Json::error_handler_t::replace)) + ".probe.json";
   if (cache) {
     try {
-      if (StampOf(*cache / name)) return FromAnswer(Json::parse(ReadSmallFile(*cache / name)));
+      if (StampOf(*cache / name)) {
+        Json known = Json::parse(ReadSmallFile(*cache / name));
+        if (question.sound(known)) return known;
+      }
     } catch (const std::exception&) {
       // A damaged entry is asked for again and overwritten.
     }
   }
-  const std::string asked = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const Ran child = Run(seat, asked);
+  const std::string asked =
+      question.question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const Ran child = Run(seat, question.environment, asked);
   if (child.ended.by_signal || child.ended.number != 0)
     throw Error(
         Fault::kUsage,
@@ -121,10 +119,8 @@ ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
                                           : fmt::format("exit {}", child.ended.number),
                     LastLines(child.errors, 1500)));
   try {
-    const Json json = Json::parse(child.output);
-    const ProbeAnswer answer = FromAnswer(json);
-    // A trial run may fail for want of memory, say: that is no property of the model.
-    if (cache && (answer.runs || request.model.empty())) {
+    Json answer = Json::parse(child.output);
+    if (cache && question.sound(answer)) {
       try {
         WriteFileAtomically(*cache / name, child.output, Durability::kRename);
       } catch (const Error& e) {
@@ -133,8 +129,33 @@ ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
     }
     return answer;
   } catch (const nlohmann::json::exception& e) {
-    throw Error(Fault::kInternal, fmt::format("{} --probe: answer is not understood: {}",
-                                              Printable(worker.string()), e.what()));
+    throw NotUnderstood(seat, e);
+  }
+}
+
+Error NotUnderstood(const DeviceSeat& seat, const std::exception& why) {
+  return Error(Fault::kInternal, fmt::format("{} --probe: answer is not understood: {}",
+                                             Printable(seat.executable.string()), why.what()));
+}
+
+ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
+                      std::vector<std::string>& warnings) {
+  ChildQuestion question;
+  question.question = {{"model", request.model},
+                       {"dims", request.dims},
+                       {"channels_in", request.channels_in},
+                       {"tile", request.tile},
+                       {"device", seat.device}};
+  question.key = question.question;
+  question.key["model"] = request.model_hash;  // by its content, not by where it lies
+  question.environment = seat.environment;
+  // A trial run may fail for want of memory, say: that is no property of the model.
+  question.sound = [&](const Json& json) { return FromAnswer(json).runs || request.model.empty(); };
+  const Json answer = AskChild(question, seat, warnings);
+  try {
+    return FromAnswer(answer);
+  } catch (const nlohmann::json::exception& e) {
+    throw NotUnderstood(seat, e);
   }
 }
 

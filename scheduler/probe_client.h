@@ -5,11 +5,15 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cluster/message.h"
 #include "io/box.h"
+#include "io/error.h"
 #include "scheduler/devices.h"
 
 namespace tilery {
@@ -28,6 +32,20 @@ struct ProbeAnswer {
   Scale scale;
   std::string device_kind, torch;
 };
+
+// One question to such a child.
+struct ChildQuestion {
+  Json question;  // as worker/probe.h has it
+  Json key;       // what the answer depends on, beside worker, host and Torch
+  std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
+  // Whether an answer holds for the next time too; may throw what reading it throws.
+  std::function<bool(const Json&)> sound;
+};
+// The answer, from the cache if it was given before. Errors as AskWorker.
+Json AskChild(const ChildQuestion& question, const DeviceSeat& seat,
+              std::vector<std::string>& warnings);
+// The error for an answer that lacks something.
+Error NotUnderstood(const DeviceSeat& seat, const std::exception& why);
 
 // Error(kUsage) if the worker can't start, or the device can't be used (its last words are in the
 // message). `warnings` takes what a person should know.

@@ -199,6 +199,22 @@ std::string Timeline(const RunResult& result) {
       kWidth, y + 2, bars, end / 1e6);
 }
 
+// Of a GPU: how the model runs, and how far from fp32.
+std::string Form(const Json& job) {
+  const Json& tuning = job.at("tuning");
+  if (!tuning.is_object()) return "";
+  std::string out = " &middot; " + Escape(job.at("layout")) +
+                    (job.at("compiled").get<bool>() ? " &middot; compiled" : "") + " &middot; " +
+                    Escape(tuning.value("how", std::string()));
+  const Json error = tuning.value("error_against_fp32", Json::object());
+  if (error.value("tiles", int64_t{0}) > 0)
+    out +=
+        fmt::format(" &middot; off from fp32 by at most {:.2g}, mean {:.2g}, of {:.3g} to {:.3g}",
+                    error.value("max", 0.0), error.value("mean", 0.0), error.value("lowest", 0.0),
+                    error.value("highest", 0.0));
+  return out;
+}
+
 std::string FailureTable(const Json& failures) {
   if (failures.empty()) return "<p class=good>None.</p>\n";
   std::string out =
@@ -230,11 +246,11 @@ std::string ReportHtml(const Json& profile, const RunResult& result, const Json&
       "content='width=device-width'><title>Tilery: {}</title><style>{}</style>\n"
       "<h1>{} <span class={}>{}</span></h1>\n<p class=dim>{} &middot; {} &middot; {} &middot; "
       "batch "
-      "{} &middot; {} &middot; Torch {}</p>\n{}",
+      "{}{} &middot; {} &middot; Torch {}</p>\n{}",
       Escape(job.at("name")), kStyle, Escape(job.at("name")), status == "done" ? "good" : "bad",
       status, Escape(job.at("model")), Escape(job.at("tiling")), Escape(job.at("precision")),
-      job.at("batch").get<int64_t>(), Escape(job.at("device_kind")), Escape(job.at("torch")),
-      warnings);
+      job.at("batch").get<int64_t>(), Form(job), Escape(job.at("device_kind")),
+      Escape(job.at("torch")), warnings);
   out += "<div class=cards>\n";
   out += Card(fmt::format("{:.2f} s", wall), "wall time");
   out += Card(fmt::format("{}", summary.at("tiles_inferred").get<int64_t>()), "tiles inferred");

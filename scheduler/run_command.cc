@@ -14,6 +14,7 @@
 #include "scheduler/console.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/devices.h"
+#include "scheduler/gpu_choice.h"
 #include "scheduler/input_hasher.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
@@ -71,6 +72,9 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Numeri
   context.batch = record.numerics.batch;
   context.precision = record.numerics.precision;
   context.layout = record.numerics.layout;
+  context.package_hash = record.numerics.package;
+  if (!context.package_hash.empty())
+    context.package = PackageFile(context.work, context.package_hash).string();
   context.numerics_key = record.Key();
   context.device_kind = record.numerics.device_kind;
   context.torch = record.numerics.torch;
@@ -212,6 +216,11 @@ RunResult NothingToDo(const Plan& plan, const Resume& resume) {
   return result;
 }
 
+std::string DescribeForm(const Numerics& n) {
+  return fmt::format(" in {}, {}, batches of {}{}", n.precision, n.layout, n.batch,
+                     n.package.empty() ? "" : ", compiled");
+}
+
 void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
               const NumericsRecord& record, const std::vector<std::string>& warnings,
               Console& console) {
@@ -221,10 +230,7 @@ void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devi
               fmt::format("{}: {} items, {} tiles in {} units; {}; {} on {}{}", Printable(job.name),
                           r.plan.items.size(), r.plan.tiles, r.plan.units, DescribeTiling(r, job),
                           Printable(job.model.path), devices.words,
-                          devices.gpu()
-                              ? fmt::format(" in {}, {}, batches of {}", record.numerics.precision,
-                                            record.numerics.layout, record.numerics.batch)
-                              : ""));
+                          devices.gpu() ? DescribeForm(record.numerics) : ""));
   for (const auto& [key, source] : r.contract.source)
     console.Log(Level::kInfo, fmt::format("contract: {} from {}", key, source));
   if (!r.exact && !r.inexact_reason.empty()) console.Say(Level::kInfo, r.inexact_reason);
@@ -282,17 +288,25 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   std::vector<std::string> warnings = devices.warnings;
   warnings.insert(warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
-  Numerics numerics;
-  numerics.batch = 0;
-  numerics.precision = PrecisionOf(job, plan.params, devices.gpu());
-  numerics.device_kind = device.device_kind;
-  numerics.torch = device.torch;
+  GpuChoice choice;
+  Numerics& numerics = choice.numerics;
+  if (devices.gpu() && !plan.params.empty() && job.execution.numerics_file.empty()) {
+    choice = ChooseForGpu(
+        job, prepared, devices, device, work,
+        [&](const std::string& line) { console.Say(Level::kInfo, line); }, warnings);
+  } else {
+    numerics.batch = 0;
+    numerics.precision = PrecisionOf(job, plan.params, devices.gpu());
+    numerics.device_kind = device.device_kind;
+    numerics.torch = device.torch;
+  }
   const NumericsRecord record =
       DecideNumerics(job, prepared.resolved, prepared.model.hash, numerics, work);
   const Resume resume =
       PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
   planned = true;
   KeepNumerics(record, work);
+  KeepReport(choice, work);
   Announce(job, prepared, devices, record, warnings, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
   early.reset();
@@ -321,6 +335,9 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   context.torch = device.torch;
   context.precision = record.numerics.precision;
   context.batch = record.numerics.batch;
+  context.layout = record.numerics.layout;
+  context.compiled = !record.numerics.package.empty();
+  context.tuning = choice.report;
   context.tiles = plan.tiles;
   context.items = static_cast<int64_t>(plan.items.size());
   context.units = plan.units;
@@ -364,12 +381,14 @@ void Discard(const Job& job, WorkLock& lock) {
   if (!lock.made_folder()) return;
   const std::filesystem::path work = job.execution.work;
   std::error_code ignored;
-  for (const char* name : {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm",
-                           "ledger.sqlite-journal", "log.jsonl", "numerics.json", "status.json"})
+  for (const char* name :
+       {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.sqlite-journal",
+        "log.jsonl", "numerics.json", "status.json", "tuning.json"})
     std::filesystem::remove(work / name, ignored);
   for (const auto& entry : std::filesystem::directory_iterator(work, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("worker-", 0) == 0 && name.ends_with(".log"))
+    if ((name.rfind("worker-", 0) == 0 && name.ends_with(".log")) ||
+        (name.rfind("model-", 0) == 0 && name.ends_with(".pt2")))
       std::filesystem::remove(entry.path(), ignored);
   }
   lock.Discard();

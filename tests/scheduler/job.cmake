@@ -2,6 +2,7 @@ tilery_test(job_test
   compile_client_test.cc
   contract_test.cc
   glob_test.cc
+  gpu_choice_test.cc
   input_hasher_test.cc
   input_headers_test.cc
   inputs_test.cc
