@@ -8,6 +8,7 @@
 #include <string>
 
 #include "io/error.h"
+#include "pipeline/cuda/gpu_model.h"
 #include "pipeline/host_buffers.h"
 
 namespace tilery::cuda {
@@ -105,7 +106,13 @@ std::byte* DeviceBuffer::Reserve(int64_t bytes) {
     capacity_ = 0;
   }
   void* memory = nullptr;
-  Check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc", bytes);
+  cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    FreeCaches();
+    status = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  }
+  Check(status, "cudaMalloc", bytes);
   data_ = static_cast<std::byte*>(memory);
   capacity_ = bytes;
   ++count_.device;

@@ -59,7 +59,8 @@ struct AllocationCount {
   std::atomic<int64_t> device_bytes{0};
 };
 
-// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device.
+// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device, and takes
+// what the model's caches can spare if nothing else is left.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(AllocationCount& count) : count_(count) {}
