@@ -21,7 +21,8 @@ constexpr JobKey kKeys[] = {
     {"model.compile", kWord, "auto off", "", 0, "", "auto",
      "whether the model may be compiled for the device"},
     {"model.max_error", kNumber, "", kWholeKey, 0, "", "",
-     "how far a compiled model may deviate from the original"},
+     "how far the model's outputs may be from those in fp32, in its own units; beyond it the next "
+     "wider precision is used"},
     {"model.scale", kScale, "", "", 1, "", "",
      "output voxels per input voxel: 4, \"1/8\", or one per axis"},
     {"model.dims", kWord, "2 3", "", 0, "", "",

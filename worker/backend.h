@@ -10,6 +10,7 @@
 #include <string>
 
 #include "pipeline/engine.h"
+#include "pipeline/tuning.h"
 
 namespace tilery {
 
@@ -29,6 +30,12 @@ class Backend {
   // What only the model itself can tell; as pipeline/engine.h says.
   virtual ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
                            const Index& tile) const = 0;
+  // The fastest way to run a model here that is near enough to fp32. CPUs measure nothing: they
+  // answer the batch that was asked for (else 1), in fp32 and nchw. Error(kUsage) naming what may
+  // be chosen, if it is something else that is asked for, or the environment contradicts it
+  // (NVIDIA_TF32_OVERRIDE); Error(kModel) with the model's own words if it can't be run, memory
+  // included.
+  virtual TuneResult Tune(const TuneRequest& request) const = 0;
   // Errors as Engine::Create.
   virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
 };

@@ -1,5 +1,6 @@
 #include "io/error.h"
 #include "pipeline/cuda/cuda_device.h"
+#include "pipeline/cuda/gpu_bench.h"
 #include "pipeline/cuda/gpu_model.h"
 #include "pipeline/model.h"
 #include "worker/backend.h"
@@ -29,6 +30,9 @@ class CudaBackend final : public Backend {
   ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
                    const Index& tile) const override {
     return ProbeModel(model, dims, channels_in, tile);  // a contract does not depend on the device
+  }
+  TuneResult Tune(const TuneRequest& request) const override {
+    return cuda::TuneOnGpu(request, kOrdinal);
   }
   std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const override {
     cuda::CudaDeviceOptions device;
