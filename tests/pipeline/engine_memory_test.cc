@@ -68,7 +68,7 @@ class FailingDevice final : public Device {
   Script& script_;
 };
 
-std::vector<InferResult> Run(const Item& item, const std::string& model, Script& script) {
+std::vector<InferResult> RunWith(const Item& item, const std::string& model, Script& script) {
   const EngineOptions options = OptionsFor(item, model, 3);
   Profile profile;
   const auto engine =
@@ -96,10 +96,10 @@ TEST(EngineMemory, ABatchRunsOnceMoreAfterWhatCouldBeSparedWasGivenBack) {
   // in_place: what a first try leaves in the slots must not be what the second one sees.
   for (const char* model : {"conv", "in_place"}) {
     Script none;
-    const auto want = Assemble(item, Run(item, model, none));
+    const auto want = Assemble(item, RunWith(item, model, none));
     Script script;
     script.failing = {1, 4};
-    const auto results = Run(item, model, script);
+    const auto results = RunWith(item, model, script);
     EXPECT_TRUE(Assemble(item, results) == want) << model;
     EXPECT_EQ(script.freed_after, (std::vector<int>{2, 5}));
     EXPECT_EQ(script.forwards, none.forwards + 2);
@@ -114,7 +114,7 @@ TEST(EngineMemory, ASecondFailureOfTheSameBatchIsTransient) {
   const Item item = Picture();
   Script script;
   script.failing = {0, 1};
-  const auto results = Run(item, "conv", script);
+  const auto results = RunWith(item, "conv", script);
   Fault fault{};
   const std::string what = WhatOf(results[0], fault);
   EXPECT_EQ(fault, Fault::kTransient);
@@ -129,7 +129,7 @@ TEST(EngineMemory, OtherFaultsAreNotTriedAgain) {
   script.failing = {0};
   script.fault = Fault::kModel;
   Fault fault{};
-  WhatOf(Run(item, "conv", script)[0], fault);
+  WhatOf(RunWith(item, "conv", script)[0], fault);
   EXPECT_EQ(fault, Fault::kModel);
   EXPECT_EQ(script.freed, 0);
   EXPECT_EQ(script.forwards, 1);
