@@ -14,7 +14,8 @@ namespace {
 constexpr double kGoodEnough = 0.97;  // of the best rate
 constexpr double kNoise = 0.01;
 constexpr double kGain = 1.03;         // a doubling that brings less is a flat one
-constexpr double kBehind = 0.95;       // a layout below that share of the other's rate loses
+constexpr double kBehind = 0.95;       // a layout below that share of the other's rate loses,
+constexpr double kFarBehind = 0.75;    // for good below this one, once launches count no more
 constexpr double kLongestBatch = 1.0;  // seconds: a worker ends between batches, in seven of them
 constexpr int64_t kLargestBatch = 65536;
 constexpr double kGrowth = 2.2;  // a trial takes at most so many times the one of half its batch
@@ -115,7 +116,7 @@ class Tuning {
       if (here == 0) return;
       for (auto& [line, rate] : rates) {
         line->losses = rate < kBehind * here ? line->losses + 1 : 0;
-        if (line->losses == 2) line->alive = false;
+        if (line->losses == 2 || (batch > 1 && rate < kFarBehind * here)) line->alive = false;
       }
       flat = batch > 1 && here < kGain * best ? flat + 1 : 0;
       best = std::max(best, here);

@@ -131,6 +131,22 @@ TEST(Tuning, WantOfMemoryEndsTheDoublingAndIsNoError) {
   EXPECT_THAT(result.notes, IsEmpty());
 }
 
+TEST(Tuning, ALayoutFarBehindIsGivenUpAtOnceButNotForItsFirstBatch) {
+  const auto tried = [](double share) {
+    FakeCard card;
+    card.rate = [&](const ModelForm& form) {
+      // At batch 1 a card waits for launches, and nothing can be said.
+      const double rate = Rising(100, 4, form.batch);
+      return form.layout == "nchw" ? rate : rate * (form.batch == 1 ? 0.5 : share);
+    };
+    const TuneResult result = Tune({}, card);
+    return std::count_if(result.trials.begin(), result.trials.end(),
+                         [](const Trial& trial) { return trial.form.layout == "nhwc"; });
+  };
+  EXPECT_EQ(tried(0.7), 2);
+  EXPECT_GT(tried(1.2), 4);
+}
+
 TEST(Tuning, AModelThatTakesOneBatchOnlyGetsIt) {
   FakeCard card;
   card.rate = [](const ModelForm& form) { return form.batch == 1 ? 7.0 : -1.0; };
