@@ -28,16 +28,6 @@ std::vector<std::string> From(const std::string& precision) {
 
 fs::path ReportFile(const fs::path& work) { return work / "tuning.json"; }
 
-int64_t MemoryOfWorker(const Job& job, const DeviceChoice& devices) {
-  const auto seats = static_cast<int64_t>(devices.seats.size());
-  const int64_t workers = job.execution.workers.value_or(static_cast<int>(seats));
-  const int64_t sharing = (workers + seats - 1) / seats;
-  if (job.execution.gpu_memory) return *job.execution.gpu_memory / sharing;
-  if (sharing == 1) return 0;
-  return static_cast<int64_t>(kShareOfFree * static_cast<double>(devices.seats[0].memory)) /
-         sharing;
-}
-
 // The first infer unit of the plan.
 void AddSample(const Plan& plan, TuningRequest& request) {
   const auto item = std::find_if(plan.items.begin(), plan.items.end(),
@@ -51,6 +41,28 @@ void AddSample(const Plan& plan, TuningRequest& request) {
   work.sizing = item->sizing;
   request.work = ToJson(work);
   request.params = ToJson(plan.params[static_cast<size_t>(item->params)]);
+}
+
+// Bytes that units take on a GPU beside the model: the slots of the item with the largest, and one
+// more for those in between. 0 where the usual reserve is enough, so that most jobs ask the same
+// question.
+int64_t ReserveFor(const Plan& plan, int64_t memory) {
+  constexpr int64_t kSlots = 4, kUsualShare = 20, kLeast = int64_t{256} << 20;
+  const auto largest =
+      std::max_element(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) {
+        return (a.refused.empty() ? a.tiles : -1) < (b.refused.empty() ? b.tiles : -1);
+      });
+  if (largest == plan.items.end() || !largest->refused.empty()) return 0;
+  const Transfer& t = plan.params[static_cast<size_t>(largest->params)].transfer;
+  const auto geometry = plan.Geometry(largest - plan.items.begin());
+  const auto bytes = [](DType dtype) { return static_cast<int64_t>(DTypeSize(dtype)); };
+  const int64_t input =
+      geometry->unit_input(0).voxels() * largest->header.channels * bytes(t.in_dtype);
+  const int64_t output =
+      geometry->unit_cover(0).voxels() * (4 * t.accumulators + t.out_channels * bytes(t.out_dtype));
+  int64_t reserve = kLeast;
+  while (reserve < kSlots * (input + output)) reserve *= 2;
+  return reserve <= std::max(memory / kUsualShare, kLeast) ? 0 : reserve;
 }
 
 class Chooser {
@@ -75,6 +87,8 @@ class Chooser {
     request_.scale = params.tiling.scale;
     request_.batch = job.execution.batch.value_or(0);
     request_.memory = MemoryOfWorker(job, devices);
+    request_.reserve = ReserveFor(prepared.resolved.plan,
+                                  request_.memory > 0 ? request_.memory : devices.seats[0].memory);
     request_.any_input = !job.model.max_error;
     AddSample(prepared.resolved.plan, request_);
   }
@@ -108,6 +122,7 @@ class Chooser {
     choice.numerics = n;
     try {
       if (StampOf(ReportFile(work_))) choice.report = Json::parse(ReadSmallFile(ReportFile(work_)));
+      choice.graph = choice.report.value("graph", true);
     } catch (const std::exception&) {
       // For people only.
     }
@@ -193,7 +208,9 @@ class Chooser {
       Copy(package.path, choice.package);
     }
     const auto& error = tuning_.error;
+    choice.graph = tuning_.graph;
     choice.report = {{"how", tuning_.how},
+                     {"graph", tuning_.graph},
                      {"compiled", tuning_.package >= 0},
                      {"layout", tuning_.layout},
                      {"tiles_per_s", tuning_.tiles_per_s},
@@ -239,6 +256,16 @@ GpuChoice ChooseForGpu(const Job& job, const Prepared& prepared, const DeviceCho
                        const std::function<void(const std::string&)>& say,
                        std::vector<std::string>& warnings) {
   return Chooser(job, prepared, devices, device, work, say, warnings).Choose();
+}
+
+int64_t MemoryOfWorker(const Job& job, const DeviceChoice& devices) {
+  const auto seats = static_cast<int64_t>(devices.seats.size());
+  const int64_t workers = job.execution.workers.value_or(static_cast<int>(seats));
+  const int64_t sharing = (workers + seats - 1) / seats;
+  if (job.execution.gpu_memory) return *job.execution.gpu_memory / sharing;
+  if (sharing == 1) return 0;
+  return static_cast<int64_t>(kShareOfFree * static_cast<double>(devices.seats[0].memory)) /
+         sharing;
 }
 
 void KeepReport(const GpuChoice& choice, const fs::path& work) {

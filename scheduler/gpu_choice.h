@@ -15,6 +15,7 @@ namespace tilery {
 
 struct GpuChoice {
   Numerics numerics;              // complete
+  bool graph = true;              // replay CUDA graphs
   std::filesystem::path package;  // in the work folder; empty: the model as it is
   Json report;                    // of profile.json: what was found; null if that is not known
 };
@@ -34,6 +35,9 @@ GpuChoice ChooseForGpu(const Job& job, const Prepared& prepared, const DeviceCho
 
 // Keeps what was found for the reports of later runs, in WORK/tuning.json. Error(kOutput).
 void KeepReport(const GpuChoice& choice, const std::filesystem::path& work);
+
+// Bytes that each worker of a run may take of its GPU; 0: what is free.
+int64_t MemoryOfWorker(const Job& job, const DeviceChoice& devices);
 
 // The file in the work folder that a record's package is kept in.
 std::filesystem::path PackageFile(const std::filesystem::path& work, const std::string& hash);

@@ -21,9 +21,8 @@ constexpr JobKey kKeys[] = {
     {"model.compile", kWord, "auto off", "", 0, "", "auto",
      "whether the model may be compiled for a GPU; auto: where that saves more time than it takes"},
     {"model.max_error", kNumber, "", "", 0, "", "",
-     "largest difference of the model's outputs from those in fp32, in its own units; what is "
-     "beyond "
-     "it runs in tf32, else in fp32"},
+     "how far the model's outputs may be from those in fp32, in its own units; beyond it the next "
+     "wider precision is used"},
     {"model.scale", kScale, "", "", 1, "", "",
      "output voxels per input voxel: 4, \"1/8\", or one per axis"},
     {"model.dims", kWord, "2 3", "", 0, "", "",

@@ -54,8 +54,8 @@ std::vector<WorkerLaunch> LaunchPlan(const Job& job, const DeviceChoice& devices
   return launches;
 }
 
-WorkerContext MakeContext(const Job& job, const Prepared& prepared, const NumericsRecord& record,
-                          int lanes) {
+WorkerContext MakeContext(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+                          const NumericsRecord& record, bool graph, int lanes) {
   WorkerContext context;
   context.work = job.execution.work;
   context.scratch = job.execution.scratch;
@@ -79,6 +79,8 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Numeri
   context.device_kind = record.numerics.device_kind;
   context.torch = record.numerics.torch;
   context.lanes = lanes;
+  context.graph = graph;
+  if (devices.gpu()) context.device_memory = MemoryOfWorker(job, devices);
   context.params = params;
   return context;
 }
@@ -128,7 +130,8 @@ struct Served {
 
 // Serves the plan with local workers until it is done, drained or hopeless.
 Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
-             const NumericsRecord& record, const Resume& resume, Ledger& ledger, Console& console) {
+             const NumericsRecord& record, bool graph, const Resume& resume, Ledger& ledger,
+             Console& console) {
   const std::vector<WorkerLaunch> launches = LaunchPlan(job, devices, record.numerics.precision);
   // On a CPU every thread is a lane; a GPU has one, which its own threads feed.
   const int lanes = devices.gpu() ? 1 : launches[0].threads;
@@ -152,7 +155,7 @@ Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devic
     if (hand != nullptr) hand->Kill(worker);
   };
   Coordinator coordinator(prepared.resolved.plan, resume, ledger,
-                          MakeContext(job, prepared, record, lanes), options);
+                          MakeContext(job, prepared, devices, record, graph, lanes), options);
   LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
                          options.token, ledger.epoch(), job.execution.work);
   hand = &launcher;
@@ -313,8 +316,9 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
-  Served served = open ? Serve(job, prepared, devices, record, resume, ledger, console)
-                       : Served{NothingToDo(plan, resume), ""};
+  Served served = open
+                      ? Serve(job, prepared, devices, record, choice.graph, resume, ledger, console)
+                      : Served{NothingToDo(plan, resume), ""};
   RunResult& result = served.result;
   if (!served.refusal.empty()) {
     planned = result.units_run + result.units_reused + result.items_unchanged > 0;

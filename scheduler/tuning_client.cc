@@ -10,6 +10,7 @@ Tuning FromAnswer(const Json& answer) {
   form.at("batch").get_to(tuning.batch);
   form.at("layout").get_to(tuning.layout);
   form.at("package").get_to(tuning.package);
+  form.at("graph").get_to(tuning.graph);
   tuned.at("how").get_to(tuning.how);
   tuned.at("tiles_per_s").get_to(tuning.tiles_per_s);
   tuned.at("bytes").get_to(tuning.bytes);
@@ -34,9 +35,13 @@ Json Question(const TuningRequest& request, const std::string& device) {
   }
   for (const TuningRequest::Package& package : request.packages)
     packages.push_back(package.path.string());
-  Json tune = {
-      {"channels_out", request.channels_out}, {"scale", scale},         {"packages", packages},
-      {"precisions", {request.precision}},    {"batch", request.batch}, {"memory", request.memory}};
+  Json tune = {{"channels_out", request.channels_out},
+               {"scale", scale},
+               {"packages", packages},
+               {"precisions", {request.precision}},
+               {"batch", request.batch},
+               {"memory", request.memory},
+               {"reserve", request.reserve}};
   if (!request.work.is_null())
     tune["sample"] = {{"work", request.work}, {"params", request.params}};
   return {{"model", request.model}, {"dims", request.dims}, {"channels_in", request.channels_in},

@@ -23,8 +23,9 @@ struct TuningRequest {
   Index tile{1, 1, 1};  // input voxels
   Scale scale;
   std::string precision = "fp32";
-  int64_t batch = 0;   // 0: to be found
-  int64_t memory = 0;  // bytes of the device that the worker may take; 0: what is free
+  int64_t batch = 0;    // 0: to be found
+  int64_t memory = 0;   // bytes of the device that the worker may take; 0: what is free
+  int64_t reserve = 0;  // of these, for units beside the model; 0: a twentieth, at least 256 MiB
   // The infer unit on whose first tiles the error against fp32 is measured, and its parameters
   // (forms of scheduler/wire.h); null: values like a picture's.
   Json work, params;
@@ -36,6 +37,7 @@ struct TuningRequest {
 struct Tuning {
   int64_t batch = 1;
   std::string layout = "nchw";
+  bool graph = true;
   int package = -1;  // index into the request's; -1: the model as it is
   std::string how;   // "CUDA graph", "eager: <why>"
   double tiles_per_s = 0;

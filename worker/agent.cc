@@ -397,6 +397,8 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
   options.numerics.layout = context.layout;
   options.numerics.package = context.package_hash;
   options.package = context.package;
+  options.graph = context.graph;
+  made.device_memory = context.device_memory;
   made.lost = [worker = start.worker](const std::string& why) {
     std::fprintf(stderr, "tilery-worker %s: its device is lost: %s\n", worker.c_str(), why.c_str());
     _exit(static_cast<int>(AgentEnd::kFailed));

@@ -98,6 +98,7 @@ class Gpu final : public CudaDevice {
     context.blending = &blending_;
     context.count = count_.get();
     context.pinned = &pinned_;
+    context.lost = options_.lost;
     context.gathered = [this] {
       { const std::lock_guard lock(mutex_); }  // not between the loader's look and its sleep
       changed_.notify_all();

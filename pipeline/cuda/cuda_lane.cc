@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "io/error.h"
 #include "pipeline/profile.h"
 
 namespace tilery::cuda {
@@ -85,6 +86,7 @@ GpuModelOptions ModelOptionsOf(const EngineOptions& o, int device) {
   options.batch = o.numerics.batch;
   options.precision = o.numerics.precision;
   options.layout = o.numerics.layout;
+  options.graph = o.graph;
   return options;
 }
 
@@ -178,12 +180,24 @@ std::shared_ptr<const BatchOutput> CudaLane::Forward() {
   gathering_ = false;
   const int index = next_;
   next_ = (next_ + 1) % static_cast<int>(ring_->places.size());
-  Run(*model_, place, context_.options.numerics.batch, index);
+  try {
+    Run(*model_, place, context_.options.numerics.batch, index);
+  } catch (const Error& e) {
+    // What holds the memory may be this process itself, in pieces; a fresh one has none of that.
+    if (freed_ && e.fault() == Fault::kTransient && context_.lost) context_.lost(e.what());
+    throw;
+  }
+  freed_ = false;
   {
     const std::lock_guard lock(ring_->mutex);
     place.free = false;
   }
   return std::make_shared<Output>(ring_, place, context_, unit_);
+}
+
+void CudaLane::FreeMemory() {
+  freed_ = true;
+  FreeCaches();
 }
 
 std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t run) {

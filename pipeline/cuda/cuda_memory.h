@@ -52,6 +52,9 @@ class OwnEvent {
   Event event_ = nullptr;
 };
 
+// Seconds between two timed events that have happened.
+double SecondsBetween(const OwnEvent& begin, const OwnEvent& end);
+
 // When timed events happened, by the host's clock: what the host sees of them comes later.
 // Thread-safe.
 class DeviceClock {
@@ -75,7 +78,8 @@ struct AllocationCount {
   std::atomic<int64_t> device_bytes{0};
 };
 
-// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device.
+// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device, and takes
+// what the model's caches can spare if nothing else is left.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(AllocationCount& count) : count_(count) {}

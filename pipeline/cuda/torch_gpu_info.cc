@@ -1,12 +1,16 @@
 // GPUs and their memory, as CUDA, the driver and Torch's allocator count it.
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "io/error.h"
 #include "pipeline/cuda/gpu_model.h"
+#include "pipeline/cuda/torch_errors.h"
 
 namespace tilery::cuda {
 namespace {
@@ -111,9 +115,29 @@ GpuMemory MemoryOf(int device) {
   memory.peak_reserved = stats.reserved_bytes[kAll].peak;
   memory.segments = stats.num_device_alloc;
   memory.retries = stats.num_alloc_retries + stats.num_ooms;
+  memory.refusals = stats.num_ooms;
   return memory;
 }
 
 void FreeCaches() { c10::cuda::CUDACachingAllocator::emptyCache(); }
+
+void FreeWorkspaces() {
+  at::cuda::clearCublasWorkspaces();
+  FreeCaches();
+}
+
+void ResetPeak(int device) {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(device));
+}
+
+void LimitMemory(int device, int64_t bytes) {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  cudaDeviceProp gpu{};
+  CheckCuda(cudaGetDeviceProperties(&gpu, device), "cudaGetDeviceProperties");
+  const double share = static_cast<double>(bytes) / static_cast<double>(gpu.totalGlobalMem);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(bytes == 0 ? 1.0 : std::min(share, 1.0),
+                                                     static_cast<c10::DeviceIndex>(device));
+}
 
 }  // namespace tilery::cuda
