@@ -106,7 +106,7 @@ class Agent {
     RunnerOptions options;
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
-    options.encode_threads = std::max(1, context->lanes);
+    options.encode_threads = std::max(1, start_.threads);
     options.lease_is_young = [this] { return LeaseIsYoung(); };
     tiles_ahead_ = 3 * context->batch * context->lanes;
     tiles_step_ = context->batch * context->lanes;
