@@ -22,7 +22,7 @@ namespace tilery {
 struct WorkerLaunch {
   std::string id;      // "w0"
   std::string device;  // "cpu"
-  int threads = 1;     // CPU lanes it may use
+  int threads = 1;     // CPU lanes it may use, and encoders
 };
 
 // Not thread-safe. Start from a thread that lives as long as the children: the kernel ends them

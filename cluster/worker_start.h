@@ -25,7 +25,7 @@ struct WorkerStart {
   std::string token;
   std::string worker;  // id, "w0"
   std::string device;  // "cpu"
-  int threads = 1;     // CPU lanes it may use
+  int threads = 1;     // CPU lanes it may use, and encoders
   int64_t epoch = 0;
   std::string log;  // of the supervisor: where the worker's standard error goes; "" = nowhere else
 };
