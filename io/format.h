@@ -20,6 +20,8 @@
 
 namespace tilery {
 
+class ThreadPool;
+
 enum class AlphaKind : uint8_t { kNone, kStraight, kAssociated };  // of the last channel
 enum class Access : uint8_t { kRandom, kRows };  // kRows: boxes must come in ascending order
 
@@ -83,7 +85,9 @@ struct RawLayout {
 struct WriteSpec {
   Header header;      // format, dtype, dims, channels, alpha, shape of what will be written
   Metadata metadata;  // already adjusted to the output (see ScaleMetadata)
-  int threads = 1;    // may be used for encoding; never changes the bytes
+  // Encodes beside the caller, who may share it among any number of writers; it outlives them.
+  // Null: the caller's thread encodes. Never changes the bytes.
+  ThreadPool* pool = nullptr;
 };
 
 // Writes one container through an OutputFile. Bands are full-width boxes in ascending order that

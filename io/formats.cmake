@@ -7,6 +7,7 @@ set(TILERY_IO_FORMATS
   exif_tree.cc
   format.cc
   gzip.cc
+  huffman.cc
   jpeg_reader.cc
   jpeg_writer.cc
   metadata.cc
@@ -16,11 +17,15 @@ set(TILERY_IO_FORMATS
   npy.cc
   packets.cc
   png_chunks.cc
+  png_encoder.cc
+  png_filter.cc
   png_metadata.cc
   png_reader.cc
   png_writer.cc
   raw.cc
   row_cursor.cc
+  run_deflate.cc
+  thread_pool.cc
   tiff_handle.cc
   tiff_metadata.cc
   tiff_picture.cc

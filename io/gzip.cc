@@ -8,7 +8,6 @@
 
 #include "io/byte_order.h"
 #include "io/container.h"
-#include "io/parallel_for.h"
 
 namespace tilery {
 namespace {
@@ -118,10 +117,10 @@ std::vector<std::byte> GunzipHead(std::span<const std::byte> head) {
   return out;
 }
 
-GzipOutput::GzipOutput(OutputFile& file, int threads)
+GzipOutput::GzipOutput(OutputFile& file, ThreadPool* pool)
     : file_(file),
-      threads_(std::max(1, threads)),
-      crc_(static_cast<uint32_t>(crc32(0, nullptr, 0))) {
+      crc_(static_cast<uint32_t>(crc32(0, nullptr, 0))),
+      blocks_(pool, PiecesAhead(pool, kBlock)) {
   // Magic, deflate, no flags, no time, no hint on effort, "unknown" system.
   static constexpr std::array<unsigned char, 10> kHeader = {0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 255};
   file_.Write(std::as_bytes(std::span(kHeader)));
@@ -129,41 +128,40 @@ GzipOutput::GzipOutput(OutputFile& file, int threads)
 
 void GzipOutput::Write(std::span<const std::byte> bytes) {
   bytes_ += bytes.size();
-  const size_t most = kBlock * static_cast<size_t>(threads_);
   while (!bytes.empty()) {
-    // One byte beyond the last whole block shows that it is not the last one of the file.
-    const size_t room = written_ + most + 1 - pending_.size();
+    // One byte beyond the block shows that it is not the last one of the file.
+    const size_t room = dictionary_ + kBlock + 1 - pending_.size();
     const auto part = bytes.first(std::min(room, bytes.size()));
     crc_ = static_cast<uint32_t>(
         crc32(crc_, reinterpret_cast<const Bytef*>(part.data()), static_cast<uInt>(part.size())));
     pending_.insert(pending_.end(), part.begin(), part.end());
     bytes = bytes.subspan(part.size());
-    if (pending_.size() == written_ + most + 1) Encode(false);
+    if (pending_.size() == dictionary_ + kBlock + 1) Submit(false);
   }
 }
 
-void GzipOutput::Encode(bool last) {
-  const auto fresh = std::span<const std::byte>(pending_).subspan(written_);
-  const auto blocks = static_cast<int64_t>(
-      last ? std::max<size_t>(1, (fresh.size() + kBlock - 1) / kBlock) : fresh.size() / kBlock);
-  std::vector<std::vector<Bytef>> encoded(static_cast<size_t>(blocks));
-  ParallelFor(threads_, blocks, [&](int64_t i) {
-    const size_t begin = static_cast<size_t>(i) * kBlock;
-    const size_t from = written_ + begin;  // in pending_
-    const size_t before = std::min(from, kDictionary);
-    encoded[static_cast<size_t>(i)] = DeflateBlock(
-        std::span<const std::byte>(pending_).subspan(from - before, before),
-        fresh.subspan(begin, std::min(kBlock, fresh.size() - begin)), last && i + 1 == blocks);
+void GzipOutput::Submit(bool last) {
+  const size_t end = std::min(pending_.size(), dictionary_ + kBlock);
+  auto data = std::make_shared<std::vector<std::byte>>(
+      pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(end));
+  while (blocks_.full()) WriteOldest();
+  blocks_.Add([data, dictionary = dictionary_, last] {
+    const std::span<const std::byte> all(*data);
+    return DeflateBlock(all.first(dictionary), all.subspan(dictionary), last);
   });
-  for (const auto& block : encoded) file_.Write(std::as_bytes(std::span(block)));
-  const size_t end = written_ + std::min(fresh.size(), static_cast<size_t>(blocks) * kBlock);
-  const size_t keep = end - std::min(end, kDictionary);
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(keep));
-  written_ = end - keep;
+  dictionary_ = std::min(end, kDictionary);
+  pending_.erase(pending_.begin(),
+                 pending_.begin() + static_cast<std::ptrdiff_t>(end - dictionary_));
+}
+
+void GzipOutput::WriteOldest() {
+  const std::vector<Bytef> block = blocks_.Take();
+  file_.Write(std::as_bytes(std::span(block)));
 }
 
 void GzipOutput::Finish() {
-  Encode(true);
+  Submit(true);
+  while (!blocks_.empty()) WriteOldest();
   std::array<std::byte, 8> trailer;
   Store(trailer.data(), crc_, false);
   Store(trailer.data() + 4, static_cast<uint32_t>(bytes_), false);

@@ -8,6 +8,7 @@
 
 #include "io/buffered_input.h"
 #include "io/file.h"
+#include "io/ordered_work.h"
 
 struct z_stream_s;
 
@@ -40,22 +41,24 @@ class GzipInput {
 std::vector<std::byte> GunzipHead(std::span<const std::byte> head);
 
 // Encodes blocks of a fixed size, each on its own but with the 32 KiB before it as its dictionary,
-// on up to `threads` threads: the bytes depend on the data alone. No name, no time in the header.
+// on the threads of `pool` (null: here): the bytes depend on the data alone. No name, no time in
+// the header.
 class GzipOutput {
  public:
-  GzipOutput(OutputFile& file, int threads);
+  GzipOutput(OutputFile& file, ThreadPool* pool);
   void Write(std::span<const std::byte> bytes);
   void Finish();
 
  private:
-  void Encode(bool last);
+  void Submit(bool last);
+  void WriteOldest();
 
   OutputFile& file_;
-  int threads_;
-  std::vector<std::byte> pending_;  // kDictionary bytes at most that are written, then what is not
-  size_t written_ = 0;              // how much of pending_ is dictionary
+  std::vector<std::byte> pending_;  // the dictionary, then what is not submitted yet
+  size_t dictionary_ = 0;           // bytes of it
   uint32_t crc_;
   uint64_t bytes_ = 0;
+  OrderedWork<std::vector<unsigned char>> blocks_;
 };
 
 }  // namespace tilery

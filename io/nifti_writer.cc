@@ -24,7 +24,7 @@ class NiftiWriter final : public Writer {
  public:
   NiftiWriter(OutputFile& file, const WriteSpec& spec)
       : file_(file), header_(spec.header), cursor_(spec.header.shape) {
-    if (IsGzip(file.target())) gzip_ = std::make_unique<GzipOutput>(file, spec.threads);
+    if (IsGzip(file.target())) gzip_ = std::make_unique<GzipOutput>(file, spec.pool);
     NiftiParts parts = SplitNifti(spec.metadata.nifti);
     if (*std::max_element(header_.shape.begin(), header_.shape.end()) > kMostAxis1) {
       parts.header = parts.header.AsVersion2();

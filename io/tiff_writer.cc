@@ -6,19 +6,19 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "io/byte_order.h"
 #include "io/container.h"
-#include "io/parallel_for.h"
+#include "io/ordered_work.h"
 #include "io/row_cursor.h"
+#include "io/run_deflate.h"
 #include "io/tiff.h"
 
 namespace tilery {
 namespace {
 
-// On differences of photographs run lengths alone pack as well as matches do, at twice the speed.
-constexpr int kLevel = 1;
-constexpr int kStrategy = Z_RLE;
 constexpr int64_t kStripBytes = 256 << 10;  // about
 constexpr int64_t kMargin = 1 << 16;        // for what is not samples, tables or metadata
 
@@ -39,16 +39,18 @@ void Difference(std::byte* row, int64_t samples, int64_t channels) {
 }
 
 class TiffWriter final : public Writer {
+  using Strip = std::vector<std::byte>;
+
  public:
   TiffWriter(OutputFile& file, const WriteSpec& spec, const TiffOptions& options)
       : file_(file),
         header_(spec.header),
-        threads_(std::max(1, spec.threads)),
         cursor_(spec.header.shape),
-        exif_(spec.metadata.exif) {
-    row_bytes_ =
-        header_.shape[2] * header_.channels * static_cast<int64_t>(DTypeSize(header_.dtype));
-    strip_rows_ = std::clamp<int64_t>(kStripBytes / row_bytes_, 1, header_.shape[1]);
+        exif_(spec.metadata.exif),
+        row_bytes_(header_.shape[2] * header_.channels *
+                   static_cast<int64_t>(DTypeSize(header_.dtype))),
+        strip_rows_(std::clamp<int64_t>(kStripBytes / row_bytes_, 1, header_.shape[1])),
+        strips_(spec.pool, PiecesAhead(spec.pool, strip_rows_ * row_bytes_)) {
     big_ = IsBig(spec.metadata, options);
     handle_ = std::make_unique<TiffHandle>(file, big_ ? "wl8" : "wl");
     SetLayout();
@@ -59,25 +61,23 @@ class TiffWriter final : public Writer {
 
   void Write(const Box& band, const ConstView& samples) override {
     const RowRange rows = cursor_.Continue(band);
-    int64_t row = rows.begin;
-    while (row < rows.end) {
-      // As many strips as there are threads at once; a strip may also span bands.
-      const int64_t last = std::min(rows.end, (next_strip_ + threads_) * strip_rows_);
-      const int64_t pending_row = next_strip_ * strip_rows_ + pending_rows_;
-      const int64_t offset = pending_rows_ * row_bytes_;
-      pending_.resize(static_cast<size_t>(offset + (last - pending_row) * row_bytes_));
-      const View to = DenseView(pending_.data() + offset, header_.dtype, header_.channels,
-                                {1, last - row, header_.shape[2]}, Layout::kInterleaved);
-      CopyView(samples.Crop({{0, row - rows.begin, 0}, {1, last - rows.begin, header_.shape[2]}}),
-               to);
-      pending_rows_ += last - row;
-      row = last;
-      WriteWholeStrips();
+    for (int64_t row = rows.begin; row < rows.end;) {
+      const int64_t strip_row = row % strip_rows_;  // a strip may span bands
+      const int64_t taken = std::min(strip_rows_ - strip_row, rows.end - row);
+      strip_.resize(static_cast<size_t>((strip_row + taken) * row_bytes_));
+      const View to =
+          DenseView(strip_.data() + strip_row * row_bytes_, header_.dtype, header_.channels,
+                    {1, taken, header_.shape[2]}, Layout::kInterleaved);
+      const int64_t from = row - rows.begin;
+      CopyView(samples.Crop({{0, from, 0}, {1, from + taken, header_.shape[2]}}), to);
+      row += taken;
+      if (row % strip_rows_ == 0 || row == header_.shape[1]) SubmitStrip();
     }
   }
 
   void Finish() override {
     cursor_.RequireEnd();
+    while (!strips_.empty()) WriteOldestStrip();
     WriteTiffExif(*handle_, file_, exif_, big_);
     handle_->Call("its directory", [this] { return TIFFWriteDirectory(handle_->get()) == 1; });
     handle_->Close();
@@ -163,77 +163,56 @@ class TiffWriter final : public Writer {
         static_cast<const void*>(iptc.data()));
   }
 
-  // Encodes what is pending, but for a strip that is not full yet, and leaves that at the front.
-  void WriteWholeStrips() {
-    const bool at_end = next_strip_ * strip_rows_ + pending_rows_ == header_.shape[1];
-    const int64_t strips =
-        at_end ? (pending_rows_ + strip_rows_ - 1) / strip_rows_ : pending_rows_ / strip_rows_;
-    if (strips == 0) return;
-    std::vector<std::vector<Bytef>> encoded(static_cast<size_t>(strips));
-    const auto rows_of = [&](int64_t i) {
-      return std::min(strip_rows_, pending_rows_ - i * strip_rows_);
-    };
-    if (Compressed()) {
-      ParallelFor(threads_, strips, [&](int64_t i) {
-        encoded[static_cast<size_t>(i)] =
-            Encode(pending_.data() + i * strip_rows_ * row_bytes_, rows_of(i));
-      });
-    }
-    for (int64_t i = 0; i < strips; ++i) {
-      std::byte* plain = pending_.data() + i * strip_rows_ * row_bytes_;
-      auto& packed = encoded[static_cast<size_t>(i)];
-      void* data = Compressed() ? static_cast<void*>(packed.data()) : plain;
-      const auto bytes =
-          Compressed() ? static_cast<tmsize_t>(packed.size()) : rows_of(i) * row_bytes_;
-      handle_->Call("strip " + std::to_string(next_strip_), [&] {
-        return TIFFWriteRawStrip(handle_->get(), static_cast<uint32_t>(next_strip_), data, bytes) ==
-               bytes;
-      });
-      ++next_strip_;
-    }
-    const int64_t done = std::min(pending_rows_, strips * strip_rows_);
-    pending_.erase(pending_.begin(), pending_.begin() + done * row_bytes_);
-    pending_rows_ -= done;
+  void SubmitStrip() {
+    while (strips_.full()) WriteOldestStrip();
+    auto strip = std::make_shared<Strip>(std::move(strip_));
+    strips_.Add([this, strip] {
+      if (Compressed()) Encode(strip.get());
+      return std::move(*strip);
+    });
+    strip_.clear();
   }
 
-  std::vector<Bytef> Encode(std::byte* rows, int64_t count) const {
+  void WriteOldestStrip() {
+    Strip strip = strips_.Take();
+    const auto bytes = static_cast<tmsize_t>(strip.size());
+    handle_->Call("strip " + std::to_string(next_strip_), [&] {
+      return TIFFWriteRawStrip(handle_->get(), static_cast<uint32_t>(next_strip_), strip.data(),
+                               bytes) == bytes;
+    });
+    ++next_strip_;
+  }
+
+  // On a thread of the pool: samples become a zlib stream.
+  void Encode(Strip* strip) const {
     const size_t size = DTypeSize(header_.dtype);
     const int64_t samples = header_.shape[2] * header_.channels;
-    for (int64_t y = 0; y < count; ++y) {
-      std::byte* row = rows + y * row_bytes_;
-      if (size == 1) Difference<uint8_t>(row, samples, header_.channels);
-      if (size == 2) Difference<uint16_t>(row, samples, header_.channels);
-      if (size == 4) Difference<uint32_t>(row, samples, header_.channels);
+    for (auto row = strip->begin(); row != strip->end(); row += row_bytes_) {
+      if (size == 1) Difference<uint8_t>(&*row, samples, header_.channels);
+      if (size == 2) Difference<uint16_t>(&*row, samples, header_.channels);
+      if (size == 4) Difference<uint32_t>(&*row, samples, header_.channels);
     }
-    const auto bytes = static_cast<uLong>(count * row_bytes_);
-    z_stream stream{};
-    if (deflateInit2(&stream, kLevel, Z_DEFLATED, 15, 8, kStrategy) != Z_OK) {
-      throw Error(Fault::kTransient, InFile(file_.target(), "zlib has no memory"));
-    }
-    std::vector<Bytef> packed(deflateBound(&stream, bytes));
-    stream.next_in = reinterpret_cast<Bytef*>(rows);
-    stream.avail_in = static_cast<uInt>(bytes);
-    stream.next_out = packed.data();
-    stream.avail_out = static_cast<uInt>(packed.size());
-    const int rc = deflate(&stream, Z_FINISH);
-    packed.resize(stream.total_out);
-    deflateEnd(&stream);
-    if (rc != Z_STREAM_END) throw Error(Fault::kInternal, "zlib left a strip unfinished");
-    return packed;
+    std::array<std::byte, 4> adler;
+    const auto* const data = reinterpret_cast<const Bytef*>(strip->data());
+    Store(adler.data(), static_cast<uint32_t>(adler32_z(1, data, strip->size())), true);
+    Strip packed;
+    RunDeflater().Deflate(*strip, &packed);
+    strip->assign(kZlibHead.begin(), kZlibHead.end());
+    strip->insert(strip->end(), packed.begin(), packed.end());
+    strip->insert(strip->end(), kLastBlock.begin(), kLastBlock.end());
+    strip->insert(strip->end(), adler.begin(), adler.end());
   }
 
   OutputFile& file_;
   Header header_;
-  int threads_;
   RowCursor cursor_;
   std::string exif_;
   bool big_ = false;
-  int64_t row_bytes_ = 0;
-  int64_t strip_rows_ = 1;
-  int64_t next_strip_ = 0;
-  int64_t pending_rows_ = 0;  // from the start of next_strip_ on
-  std::vector<std::byte> pending_;
+  int64_t row_bytes_, strip_rows_;
+  int64_t next_strip_ = 0;  // to be written
+  Strip strip_;             // being filled
   std::unique_ptr<TiffHandle> handle_;
+  OrderedWork<Strip> strips_;  // the last member: its pieces use the others
 };
 
 bool RecognisesTiff(std::span<const std::byte> head) {

@@ -86,7 +86,7 @@ WriteSpec SpecOf(const UnitEnv& env, UnitTask& task, const Index& shape) {
   spec.header = params.output;
   spec.header.shape = shape;
   spec.metadata = ScaleMetadata(reader->metadata(), params.tiling.scale, shape);
-  spec.threads = env.encode_threads;
+  spec.pool = env.encoders;
   return spec;
 }
 

@@ -56,7 +56,7 @@ Published WriteOutput(const UnitEnv& env, UnitTask& task, const Metadata& metada
   spec.header = params.output;
   spec.header.shape = samples.shape;
   spec.metadata = ScaleMetadata(metadata, params.tiling.scale, samples.shape);
-  spec.threads = env.encode_threads;
+  spec.pool = env.encoders;
   {
     StageScope scope(env, task, Stage::kEncode, samples.bytes());
     const std::unique_ptr<Writer> writer = CreateWriter(file, spec);

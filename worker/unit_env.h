@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "io/thread_pool.h"
 #include "pipeline/host_buffers.h"
 #include "pipeline/profile.h"
 #include "scheduler/wire.h"
@@ -26,7 +27,7 @@ struct UnitEnv {
   Profile* profile = nullptr;
   HostBuffers* buffers = nullptr;
   int64_t epoch = 0;
-  int encode_threads = 1;
+  ThreadPool* encoders = nullptr;         // of all outputs; null: the writing thread encodes
   std::function<bool()> lease_is_young;   // thread-safe: the right to rename
   std::atomic<bool> stopping{false};      // the worker ends: abandon everything
   mutable std::atomic<int64_t> bands{0};  // stage and assemble units have finished: signs of life

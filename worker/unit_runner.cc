@@ -25,10 +25,11 @@ namespace {
 using TaskPtr = std::shared_ptr<UnitTask>;
 
 constexpr size_t kIdleBuffers = 256 << 20;
-constexpr int kPoliteness = 5;       // of reader and writer threads towards the model's
+constexpr int kPoliteness = 5;       // of readers, writers and encoders towards the model's
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
 
-// Readers and writers share the cores with the lanes: where all are busy, the model goes first.
+// Readers, writers and encoders share the cores with the lanes: where all are busy, the model goes
+// first.
 void BePolite() {
   thread_local const bool done = [] {
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kPoliteness);
@@ -61,6 +62,7 @@ struct UnitRunner::Impl {
   HostBuffers buffers;
   std::function<void(const Lease&, const Outcome&)> finished;
   std::unique_ptr<Engine> engine;
+  ThreadPool encoders;  // outlives the writers
   Pool readers, writers;
   int64_t tiles_ahead = 0;
 
@@ -87,13 +89,14 @@ struct UnitRunner::Impl {
         buffers(kIdleBuffers, the_engine->host_memory()),
         finished(std::move(on_finished)),
         engine(std::move(the_engine)),
+        encoders(options.encode_threads, &BePolite),
         readers(options.readers),
         writers(options.writers) {
     env.context = std::move(options.context);
     env.profile = &profile;
     env.buffers = &buffers;
     env.epoch = options.epoch;
-    env.encode_threads = options.encode_threads;
+    env.encoders = &encoders;
     env.lease_is_young = std::move(options.lease_is_young);
     tiles_ahead = 3 * env.context->batch * env.context->lanes;
   }

@@ -27,7 +27,7 @@ struct RunnerOptions {
   std::shared_ptr<const WorkerContext> context;
   int64_t epoch = 0;
   int readers = 2, writers = 2;          // threads
-  int encode_threads = 1;                // of one output
+  int encode_threads = 1;                // shared by all outputs
   std::function<bool()> lease_is_young;  // thread-safe; empty: always
 };
 

@@ -132,7 +132,8 @@ int Main(int argc, char** argv) {
   env.context = context;
   env.profile = &profile;
   env.buffers = &buffers;
-  env.encode_threads = static_cast<int>(std::thread::hardware_concurrency());
+  ThreadPool encoders(static_cast<int>(std::thread::hardware_concurrency()));
+  env.encoders = &encoders;
   const int64_t before = PrivateMemory();
   std::atomic<bool> over{false};
   std::atomic<int64_t> peak{0};

@@ -327,7 +327,7 @@ TEST_P(EveryFormat, BandsOutOfOrderAreRefused) {
   const Header header = SomeClaims().front();
   Picture picture = MakePicture(header);
   OutputFile file(File(), "test");
-  const auto writer = CreateWriter(file, {header, {}, 1});
+  const auto writer = CreateWriter(file, {header, {}});
   const Box second{{0, 2, 0}, {1, 4, header.shape[2]}};
   ErrorOf(Fault::kInternal, [&] { writer->Write(second, picture.view().Crop(second)); });
   const Box narrow{{0, 0, 0}, {1, 2, header.shape[2] - 1}};

@@ -10,6 +10,7 @@
 
 #include "io/error.h"
 #include "io/format.h"
+#include "io/thread_pool.h"
 #include "tests/io/temp_folder.h"
 
 namespace tilery {
@@ -103,10 +104,12 @@ inline void WriteBands(Writer& writer, Picture& picture, int64_t rows) {
 }
 
 inline void WritePicture(const std::filesystem::path& path, Picture picture, int64_t rows = 0,
-                         int threads = 1) {
+                         int threads = 0) {
   std::filesystem::remove(path);
   OutputFile file(path, "test");
-  WriteSpec spec{picture.header, picture.metadata, threads};
+  std::optional<ThreadPool> pool;
+  if (threads > 0) pool.emplace(threads);
+  WriteSpec spec{picture.header, picture.metadata, pool ? &*pool : nullptr};
   spec.header.format = FormatOfExtension(path);
   const auto writer = CreateWriter(file, spec);
   WriteBands(*writer, picture, rows);

@@ -122,7 +122,7 @@ TEST_F(FormatTest, AWriterForWhatTheFormatCantHoldIsRefused) {
   OutputFile file(folder_ / "a.png", "test");
   Header header = Small().header;
   header.dtype = DType::kF32;
-  const std::string message = ErrorOf(Fault::kUsage, [&] { CreateWriter(file, {header, {}, 1}); });
+  const std::string message = ErrorOf(Fault::kUsage, [&] { CreateWriter(file, {header, {}}); });
   EXPECT_NE(message.find("a.png"), std::string::npos);
 }
 

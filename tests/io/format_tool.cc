@@ -14,6 +14,7 @@
 
 #include "io/error.h"
 #include "io/format.h"
+#include "io/thread_pool.h"
 
 namespace tilery {
 namespace {
@@ -61,7 +62,8 @@ int Run(const std::vector<std::string>& args) {
       file.Write(bytes);
     });
   } else if (verb == "convert") {
-    WriteSpec spec{header, reader->metadata(), args.size() > 4 ? std::stoi(args[4]) : 1};
+    ThreadPool pool(args.size() > 4 ? std::stoi(args[4]) : 1);
+    WriteSpec spec{header, reader->metadata(), &pool};
     spec.header.format = FormatOfExtension(args[2]);
     const auto writer = CreateWriter(file, spec);
     ForBands(*reader, rows, [&](const Box& band, const View& view, const std::vector<std::byte>&) {

@@ -7,15 +7,24 @@ tilery_test(format_test
   exif_test.cc
   format_contract_test.cc
   format_test.cc
+  huffman_test.cc
   jpeg_test.cc
   nifti_test.cc
   npy_test.cc
+  ordered_work_test.cc
   packets_test.cc
   picture_metadata_test.cc
+  png_encoder_test.cc
   png_metadata_test.cc
   png_test.cc
+  run_deflate_test.cc
   tiff_refusal_test.cc
   tiff_test.cc
-  LIBS tilery_io ZLIB::ZLIB)
+  LIBS tilery_io PNG::PNG ZLIB::ZLIB)
+
+# Replaces operator new in the whole program.
+tilery_test(png_memory_test
+  png_memory_test.cc
+  LIBS tilery_io)
 
 tilery_pytest(format_second_opinion "${CMAKE_CURRENT_SOURCE_DIR}/test_formats.py" LABELS unit)

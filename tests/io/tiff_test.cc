@@ -265,7 +265,7 @@ TEST_F(TiffTest, PicturesThatMayOutgrowTheClassicFormatBecomeBig) {
         MakePicture({"tiff", DType::kU8, 2, AlphaKind::kNone, Access::kRandom, 3, {1, rows, 800}});
     std::filesystem::remove(folder_ / "b.tif");
     OutputFile file(folder_ / "b.tif", "test");
-    const auto writer = CreateTiff(file, {picture.header, {}, 1}, {.classic_limit = 1 << 20});
+    const auto writer = CreateTiff(file, {picture.header, {}}, {.classic_limit = 1 << 20});
     WriteBands(*writer, picture, 100);
     file.Publish(Durability::kRename);
     EXPECT_EQ(ReadPicture(folder_ / "b.tif").samples, picture.samples);
