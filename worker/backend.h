@@ -10,6 +10,7 @@
 #include <string>
 
 #include "pipeline/engine.h"
+#include "worker/forward_loop.h"
 
 namespace tilery {
 
@@ -31,6 +32,8 @@ class Backend {
                            const Index& tile) const = 0;
   // Errors as Engine::Create.
   virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
+  // The model of these options without an engine around it.
+  virtual std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const = 0;
 };
 
 std::unique_ptr<Backend> MakeCpuBackend();

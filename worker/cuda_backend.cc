@@ -37,6 +37,9 @@ class CudaBackend final : public Backend {
     device.lost = options.lost;
     return MakeEngine(options.engine, cuda::MakeCudaDevice(std::move(device), profile), profile);
   }
+  std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const override {
+    return MakeCudaForward(options, kOrdinal);
+  }
 };
 
 }  // namespace
