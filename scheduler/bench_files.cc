@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "cluster/process.h"
 #include "io/error.h"
 #include "io/format.h"
@@ -15,10 +17,14 @@ namespace fs = std::filesystem;
 constexpr size_t kLargestTrace = size_t{1} << 30;
 constexpr size_t kLastWords = 1500;
 
-std::string LastWords(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return Printable(text.size() > kLastWords ? text.substr(text.size() - kLastWords) : text,
-                   kLastWords + 100);
+// Line by line, since a message may have several.
+std::string LastWords(const std::string& text) {
+  std::stringstream lines(text.size() > kLastWords ? text.substr(text.size() - kLastWords) : text);
+  std::string words;
+  for (std::string line; std::getline(lines, line);) {
+    words += (words.empty() ? "" : "\n") + Printable(line, kLastWords);
+  }
+  return words;
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Copy(nn.Module):
     def __init__(self, channels: int, out: int, up: list[int], down: list[int]):
         super().__init__()
         self.up, self.down = up, down
-        self.register_buffer("channels", torch.arange(out) % channels)
+        self.channels, self.out = channels, out
 
     def forward(self, x: Tensor) -> Tensor:
         for axis in range(len(self.up)):
@@ -37,7 +37,8 @@ class Copy(nn.Module):
                 x = x.select(axis + 3, 0)
             if self.up[axis] > 1:
                 x = x.repeat_interleave(self.up[axis], axis + 2)
-        return x.index_select(1, self.channels)
+        # No buffer: whoever loads the model makes all of its tensors floating point numbers.
+        return x.index_select(1, torch.arange(self.out, device=x.device) % self.channels)
 
 
 def write_copy(model: Path, out: Path) -> None:

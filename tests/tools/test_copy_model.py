@@ -33,8 +33,9 @@ def test_a_copy_has_channels_and_scale_of_its_contract(tmp_path, dims, scale, i,
     net = torch.jit.load(str(tmp_path / "copy.pt"))
     x = torch.rand([2, i, *shape], generator=torch.Generator().manual_seed(1))
     for dtype in (torch.float32, torch.float16):
-        answer = net(x.to(dtype))
+        answer = net.to(dtype)(x.to(dtype))
         assert list(answer.shape) == [2, o, *out] and answer.dtype == dtype
+    net.to(torch.float32)
     assert set(net(x).flatten().tolist()) <= set(x.flatten().tolist())
 
 
