@@ -1,5 +1,9 @@
 # The commands of `tilery` and what they print; the program itself.
 list(APPEND TILERY_SCHEDULER_SOURCES
+  bench_command.cc
+  bench_files.cc
+  bench_report.cc
+  bench_setup.cc
   compile_client.cc
   compile_command.cc
   console.cc

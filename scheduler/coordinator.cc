@@ -97,7 +97,9 @@ struct Coordinator::Impl {
       Later([this, session, lease = message.at("lease").get<int64_t>(),
              unit = message.at("unit").get<int64_t>(),
              outcome = OutcomeFromJson(message.at("outcome"))] {
+        const int64_t before = settlement.result().items_done;
         settlement.Take(*session, lease, unit, outcome);
+        if (settlement.result().items_done > before) last_publish = Now();
       });
     } else if (type == "renew") {
       queue.Renew(session->index, Now());
@@ -292,6 +294,8 @@ struct Coordinator::Impl {
 
     RunResult result = settlement.result();
     result.wall_s = Now();
+    result.first_lease_s = first_lease;
+    result.last_publish_s = last_publish;
     if (ledger_failed || (!queue.AllDone() && !too_many)) {
       result.status = "interrupted";
     } else {
@@ -339,7 +343,7 @@ struct Coordinator::Impl {
   SessionTable sessions;
   Settlement settlement;
   Clock::time_point start = Clock::now();
-  std::optional<double> first_lease, drain_since, end_since;
+  std::optional<double> first_lease, last_publish, drain_since, end_since;
   std::optional<std::string> exhausted;
   std::string interrupted_by, last_death;
   bool too_many = false, ledger_failed = false;

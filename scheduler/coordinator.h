@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ struct RunResult {
   int64_t tiles_inferred = 0, tiles_skipped = 0, tiles_repeated = 0, tiles_reused = 0;
   int64_t units_run = 0, units_reused = 0;
   double wall_s = 0;
+  // Seconds of it: when the first unit was given out, and when the last output was recorded.
+  std::optional<double> first_lease_s, last_publish_s;
   std::string interrupted_by;  // words, if interrupted, or if more items failed than may
   std::vector<WorkerReport> workers;
   std::vector<Failure> failures;

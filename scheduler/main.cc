@@ -9,6 +9,7 @@
 
 #include "cluster/launcher.h"
 #include "io/error.h"
+#include "scheduler/bench.h"
 #include "scheduler/commands.h"
 #include "scheduler/job_keys.h"
 #include "scheduler/probe_client.h"
@@ -17,7 +18,7 @@
 namespace tilery {
 namespace {
 
-constexpr const char* kLaterCommands[] = {"bench", "submit", "worker", "compress", "decompress"};
+constexpr const char* kLaterCommands[] = {"submit", "worker", "compress", "decompress"};
 
 using Flags = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
@@ -28,9 +29,11 @@ struct JobCommand {
   bool json = false;
   std::vector<std::pair<std::string, CLI::Option*>> options;  // by dotted key
 
-  JobCommand(CLI::App& parent, const std::string& name, const std::string& description) {
+  JobCommand(CLI::App& parent, const std::string& name, const std::string& description,
+             const std::string& argument = "JOB",
+             const std::string& about = "job file (YAML); flags beat it") {
     app = parent.add_subcommand(name, description);
-    app->add_option("JOB", file, "job file (YAML); flags beat it");
+    app->add_option(argument, file, about);
     app->add_flag("--json", json, "one JSON document on one line of standard output");
     for (const JobKey& key : JobKeys()) {
       std::string names = fmt::format("--{}", key.key);
@@ -49,22 +52,87 @@ struct JobCommand {
     app->footer("\nEvery key of a job file is also a flag:\n" + JobKeysHelp());
   }
 
-  Job Load() const {
+  JobFlags Given() const {
     for (const std::string& word : app->remaining()) {
       if (word.rfind("--", 0) == 0) ResolveFlag(word.substr(2, word.find('=') - 2));
       throw Error(Fault::kUsage,
                   fmt::format("{} is not expected here; tilery {} --help shows what is",
                               Printable(word), app->get_name()));
     }
-    Flags flags;
+    JobFlags flags;
     for (const auto& [key, option] : options)
       if (option->count() > 0) flags.emplace_back(key, option->results());
+    return flags;
+  }
+
+  Job Load() const {
+    const JobFlags flags = Given();
     if (file.empty() && flags.empty())
       throw Error(Fault::kUsage,
                   fmt::format("tilery {}: name a job file, or give --model, --input and "
                               "--output",
                               app->get_name()));
     return LoadJob(file, flags);
+  }
+};
+
+// The ladder of one model. Takes the keys of a job, too: how tiles are cut and blended, say.
+struct BenchCommandLine {
+  JobCommand command;
+  BenchOptions bench;
+  std::string device, precision;
+  int64_t batch = 0;
+
+  explicit BenchCommandLine(CLI::App& parent)
+      : command(parent, "bench",
+                "Measure a model alone, with the engine around it, and from file to file", "MODEL",
+                "model file") {
+    CLI::App& app = *command.app;
+    app.add_option("--device", device, "cpu or cuda:N; default: the first GPU, else the CPU");
+    app.add_option("--precision", precision, "fp32, tf32, fp16 or bf16; on the CPU fp32")
+        ->check(CLI::IsMember({"auto", "fp32", "tf32", "fp16", "bf16"}));
+    app.add_option("--layout", bench.layout, "of the model's tensors: nchw or nhwc")
+        ->check(CLI::IsMember({"auto", "nchw", "nhwc"}));
+    app.add_option("--batch", batch, "tiles per run of the model")
+        ->check(CLI::Range(int64_t{1}, kLargestBatch));
+    app.add_option("--package", bench.package,
+                   "the model compiled for the device; says batch, precision and layout")
+        ->check(CLI::ExistingFile);
+    app.add_option("--lanes", bench.lanes, "runs of the model at a time")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--seconds", bench.seconds, "of measuring, for each step in memory; default 8")
+        ->check(CLI::Range(1e-3, 1e5));
+    app.add_option("--repeats", bench.repeats,
+                   "measurements of each step, of which the best counts; default 2")
+        ->check(CLI::Range(1, 1000));
+    app.add_option("--size", bench.size, "extent of a synthetic picture or volume: N, Y X or Z Y X")
+        ->expected(1, 3)
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+    app.add_option("--items", bench.items, "synthetic pictures or volumes")
+        ->check(CLI::Range(1, 100000));
+    app.add_option("--dtype", bench.dtype, "sample type of them; default u8");
+    app.add_option("--format", bench.format, "file format of them: png, tiff, npy or nifti");
+    app.add_option("--steps", bench.steps, "of forward,engine,files")->delimiter(',');
+    app.add_option("--save", bench.save, "write the figures to this file");
+    app.add_option("--compare", bench.compare,
+                   "end with code 3 if a step is slower than in this file, made by --save");
+    app.add_option("--tolerance", bench.tolerance, "share it may be slower; default 5%");
+  }
+
+  int Run() {
+    bench.flags = command.Given();
+    bench.json = command.json;
+    // What has two names is said once.
+    const auto set = [&](const std::string& key, const std::string& value) {
+      if (value.empty()) return;
+      std::erase_if(bench.flags, [&](const auto& flag) { return flag.first == key; });
+      bench.flags.emplace_back(key, std::vector<std::string>{value});
+    };
+    set("model.path", command.file);
+    set("execution.devices", device);
+    set("model.precision", precision);
+    set("execution.batch", batch > 0 ? std::to_string(batch) : "");
+    return BenchCommand(bench);
   }
 };
 
@@ -127,6 +195,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   JobCommand run(app, "run", "Run a job; the same command again resumes it");
   JobCommand plan(app, "plan", "Show what a job would do and cost, without doing it");
+  BenchCommandLine bench(app);
   LookCommand status(app, "status", "WORK|JOB", "Show how far a job is");
   LookCommand report(app, "report", "WORK|JOB", "Print where a run's report lies", false);
   LookCommand trace(app, "trace", "WORK|JOB", "Print where a run's trace lies", false);
@@ -150,6 +219,7 @@ int Main(int argc, char** argv) {
   if (supervise->parsed()) return RunSupervisor(kControlFd);
   if (run.app->parsed()) return RunCommand(run.Load(), run.json);
   if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
+  if (bench.command.app->parsed()) return bench.Run();
   if (status.app->parsed()) return StatusCommand(WorkFolderOf(status.what), status.json);
   if (report.app->parsed()) return ArtefactCommand(WorkFolderOf(report.what), "report");
   if (trace.app->parsed()) return ArtefactCommand(WorkFolderOf(trace.what), "trace");

@@ -83,6 +83,13 @@ Contract Probe(const Contract& said, const std::vector<InputHeader>& inputs, con
 
 }  // namespace
 
+Contract CompleteContract(const Job& job, const ModelFile& model,
+                          const std::vector<InputHeader>& inputs,
+                          std::vector<std::string>& warnings) {
+  const Contract said = MergeContracts(job.model.contract, model.contract, {});
+  return MergeContracts(job.model.contract, model.contract, Probe(said, inputs, model, warnings));
+}
+
 int UsableCpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
@@ -115,9 +122,7 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
     for (InputHeader& input : inputs) Recognise(input, *ledger);
     Remember(inputs, job.outputs[0].allow_losses, *ledger);
   }
-  const Contract said = MergeContracts(job.model.contract, prepared.model.contract, {});
-  const Contract contract = MergeContracts(job.model.contract, prepared.model.contract,
-                                           Probe(said, inputs, prepared.model, prepared.warnings));
+  const Contract contract = CompleteContract(job, prepared.model, inputs, prepared.warnings);
   std::vector<std::string> outputs = ExpandOutputs(job, paths);
   std::vector<std::string>().swap(paths);  // a job may have 100,000
   CheckOutputsAreNoInputs(inputs, outputs);

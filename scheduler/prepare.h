@@ -22,6 +22,12 @@ struct Prepared {
 // that are known; what it learns is recorded there, uncommitted. Errors: Error(kUsage).
 Prepared Prepare(const Job& job, Ledger* ledger);
 
+// What job, model file and the model itself say, key by key; `inputs` tell the dimensions of a job
+// that says none. Errors: Error(kUsage).
+Contract CompleteContract(const Job& job, const ModelFile& model,
+                          const std::vector<InputHeader>& inputs,
+                          std::vector<std::string>& warnings);
+
 // CPUs this process may use.
 int UsableCpus();
 

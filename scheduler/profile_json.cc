@@ -28,6 +28,8 @@ Json WorkerJson(const WorkerReport& worker) {
           {"steady_allocations", worker.steady_allocations}};
 }
 
+Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
 }  // namespace
 
 std::string BoundBy(const RunResult& result) {
@@ -56,6 +58,8 @@ Json ProfileJson(const RunResult& result, const ReportContext& context) {
                         {"stage", failure.stage},
                         {"reason", Printable(failure.reason, 4000)}});
   return {{"wall_s", result.wall_s},
+          {"first_lease_s", OrNull(result.first_lease_s)},
+          {"last_publish_s", OrNull(result.last_publish_s)},
           {"tiles", result.tiles_inferred},
           {"tiles_per_s", result.wall_s > 0 ? result.tiles_inferred / result.wall_s : 0.0},
           {"bound_by", BoundBy(result)},

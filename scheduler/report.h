@@ -22,8 +22,9 @@ struct ReportContext {
   std::vector<std::string> deviations, warnings;
 };
 
-// {"wall_s", "tiles", "bound_by", "workers": [...], "failures": [...], "tiles_per_s", "report":
-// {...}}
+// {"wall_s", "first_lease_s", "last_publish_s", "tiles", "bound_by", "workers": [...], "failures":
+// [...], "tiles_per_s", "job": {...}}; the two moments count from when workers were first
+// served, and are null if they never came
 Json ProfileJson(const RunResult& result, const ReportContext& context);
 
 // The stage whose threads were busiest, "start-up" if no stage was busy a tenth of the time, or

@@ -35,13 +35,10 @@ Json Question(const TuningRequest& request, const std::string& device) {
   }
   for (const TuningRequest::Package& package : request.packages)
     packages.push_back(package.path.string());
-  Json tune = {{"channels_out", request.channels_out},
-               {"scale", scale},
-               {"packages", packages},
-               {"precisions", {request.precision}},
-               {"batch", request.batch},
-               {"memory", request.memory},
-               {"reserve", request.reserve}};
+  Json tune = {
+      {"channels_out", request.channels_out}, {"scale", scale},          {"packages", packages},
+      {"precisions", {request.precision}},    {"batch", request.batch},  {"memory", request.memory},
+      {"reserve", request.reserve},           {"layout", request.layout}};
   if (!request.work.is_null())
     tune["sample"] = {{"work", request.work}, {"params", request.params}};
   return {{"model", request.model}, {"dims", request.dims}, {"channels_in", request.channels_in},

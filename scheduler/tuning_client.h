@@ -24,6 +24,7 @@ struct TuningRequest {
   Scale scale;
   std::string precision = "fp32";
   int64_t batch = 0;    // 0: to be found
+  std::string layout;   // empty: to be found
   int64_t memory = 0;   // bytes of the device that the worker may take; 0: what is free
   int64_t reserve = 0;  // of these, for units beside the model; 0: a twentieth, at least 256 MiB
   // The infer unit on whose first tiles the error against fp32 is measured, and its parameters

@@ -12,6 +12,7 @@
 
 #include "io/error.h"
 #include "io/file.h"
+#include "worker/engine_options.h"
 #include "worker/fault_points.h"
 #include "worker/unit_runner.h"
 
@@ -382,22 +383,7 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
   CheckUnchanged(context.model, context.model_hash);
   if (!context.package.empty()) CheckUnchanged(context.package, context.package_hash);
   BackendOptions made;
-  EngineOptions& options = made.engine;
-  options.model = context.model;
-  options.device = start.device;
-  options.lanes = context.lanes;
-  options.dims = context.dims;
-  options.channels_in = context.model_in;
-  options.channels_out = context.model_out;
-  options.tile = context.tile;
-  options.scale = context.scale;
-  options.numerics = here;
-  options.numerics.batch = context.batch;
-  options.numerics.precision = context.precision;
-  options.numerics.layout = context.layout;
-  options.numerics.package = context.package_hash;
-  options.package = context.package;
-  options.graph = context.graph;
+  made.engine = EngineOptionsOf(context, start.device, here);
   made.device_memory = context.device_memory;
   made.lost = [worker = start.worker](const std::string& why) {
     std::fprintf(stderr, "tilery-worker %s: its device is lost: %s\n", worker.c_str(), why.c_str());

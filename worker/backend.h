@@ -11,6 +11,7 @@
 
 #include "pipeline/engine.h"
 #include "pipeline/tuning.h"
+#include "worker/forward_loop.h"
 
 namespace tilery {
 
@@ -39,6 +40,8 @@ class Backend {
   virtual TuneResult Tune(const TuneRequest& request) const = 0;
   // Errors as Engine::Create.
   virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
+  // The model of these options without an engine around it.
+  virtual std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const = 0;
 };
 
 std::unique_ptr<Backend> MakeCpuBackend();

@@ -35,6 +35,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const override {
     return Engine::Create(options.engine, profile);
   }
+  std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const override {
+    return MakeCpuForward(options);
+  }
 };
 
 }  // namespace

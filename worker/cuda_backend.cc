@@ -45,6 +45,9 @@ class CudaBackend final : public Backend {
       cuda::LimitMemory(kOrdinal, cuda::LeftForModels(options.device_memory));
     return MakeEngine(options.engine, cuda::MakeCudaDevice(std::move(device), profile), profile);
   }
+  std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const override {
+    return MakeCudaForward(options, kOrdinal);
+  }
 };
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "cluster/worker_start.h"
 #include "io/error.h"
 #include "worker/agent.h"
+#include "worker/bench.h"
 #include "worker/probe.h"
 
 namespace tilery {
@@ -64,6 +65,10 @@ int Main(int argc, char** argv, const Backend& backend) {
     std::cout << AnswerProbe({std::istreambuf_iterator<char>(std::cin), {}}, backend) << std::endl;
     return 0;
   }
+  if (command == "--bench" && argc == 2) {
+    std::cout << AnswerBench({std::istreambuf_iterator<char>(std::cin), {}}, backend) << std::endl;
+    return 0;
+  }
   if (command == "--control-fd" && argc == 3) {
     int fd = -1;
     const char* const end = argv[2] + std::strlen(argv[2]);
@@ -73,7 +78,7 @@ int Main(int argc, char** argv, const Backend& backend) {
   if (argc == 1 && fcntl(kControlFd, F_GETFD) >= 0) Work(kControlFd, backend);
   std::fputs(
       "tilery-worker is started by tilery. usage: tilery-worker [--control-fd N | --probe "
-      "| --version]\n",
+      "| --bench | --version]\n",
       stderr);
   return kUsageExit;
 }

@@ -135,8 +135,12 @@ def in_child(kind: str, job: dict) -> list[dict]:
 
 def ours(tilery: str, model: pathlib.Path, job: dict, compiled: bool) -> float | str:
     """Tiles per second of the engine from host memory to host memory, or why there is no figure."""
-    command = [tilery, "bench", str(model), "--json", "--tile", str(job["tile"]), "--overlap", str(job["overlap"]),
-               "--window", job["window"], "--model.precision", job["precision"], "--devices", job["device"],
+    picture = "scale" in job
+    size = [job["extent"], job["extent"] * 3 // 2] if picture else [job["extent"]]  # the data of the other side
+    sample = "u8" if picture else {"float32": "f32", "float16": "f16"}[job["dtype"]]
+    command = [tilery, "bench", str(model), "--json", "--steps", "engine", "--size", *map(str, size), "--dtype", sample,
+               "--tile", str(job["tile"]), "--overlap", str(job["overlap"]), "--window", job["window"],
+               "--precision", job["precision"], "--device", job["device"],
                "--model.compile", "auto" if compiled else "off"]
     try:
         done = subprocess.run(command, capture_output=True, text=True)

@@ -1,4 +1,6 @@
 tilery_test(job_test
+  bench_report_test.cc
+  bench_wire_test.cc
   compile_client_test.cc
   contract_test.cc
   glob_test.cc

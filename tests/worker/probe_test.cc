@@ -36,6 +36,7 @@ class FakeBackend final : public Backend {
     return result;
   }
   std::unique_ptr<Engine> Create(const BackendOptions&, Profile&) const override { return nullptr; }
+  std::unique_ptr<ForwardModel> MakeForward(const EngineOptions&) const override { return nullptr; }
   mutable TuneRequest asked;
   std::string fails;
   TuneResult result;

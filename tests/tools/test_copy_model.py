@@ -1,0 +1,51 @@
+"""Models that only copy: they take and give what the others do."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from copy_model import Copy, write_copy  # noqa: E402
+from model_files import read_extra  # noqa: E402
+
+
+def save(path: pathlib.Path, **contract) -> pathlib.Path:
+    script = torch.jit.script(torch.nn.Identity())
+    torch.jit.save(script, str(path), _extra_files={"tilery.json": json.dumps(contract).encode()})
+    return path
+
+
+@pytest.mark.parametrize("dims,scale,i,o,shape,out", [
+    (2, 4, 3, 3, [10, 12], [40, 48]),
+    (2, 8, 4, 3, [5, 6], [40, 48]),
+    (3, "1/4", 1, 64, [8, 8, 8], [2, 2, 2]),
+    (3, ["1/2", 1, "3/2"], 1, 3, [4, 5, 8], [2, 5, 12]),
+])
+def test_a_copy_has_channels_and_scale_of_its_contract(tmp_path, dims, scale, i, o, shape, out):
+    model = save(tmp_path / "m.pt", dims=dims, scale=scale, channels={"in": i, "out": o}, radius=9,
+                 tiling={"tile": 8, "overlap": 0})
+    write_copy(model, tmp_path / "copy.pt")
+    assert read_extra(tmp_path / "copy.pt", "tilery.json") == read_extra(model, "tilery.json")
+    net = torch.jit.load(str(tmp_path / "copy.pt"))
+    x = torch.rand([2, i, *shape], generator=torch.Generator().manual_seed(1))
+    for dtype in (torch.float32, torch.float16):
+        answer = net.to(dtype)(x.to(dtype))
+        assert list(answer.shape) == [2, o, *out] and answer.dtype == dtype
+    net.to(torch.float32)
+    assert set(net(x).flatten().tolist()) <= set(x.flatten().tolist())
+
+
+def test_nearest_samples_are_copied():
+    x = torch.arange(6.0).reshape(1, 1, 2, 3)
+    assert Copy(1, 2, [2, 1], [1, 3])(x).tolist() == [[[[0.0], [0.0], [3.0], [3.0]]] * 2]
+
+
+def test_a_model_without_a_contract_is_refused(tmp_path):
+    model = save(tmp_path / "m.pt", dims=2)
+    r = subprocess.run([sys.executable, ROOT / "tools/copy_model.py", model, tmp_path / "c.pt"], capture_output=True,
+                       text=True)
+    assert r.returncode == 2 and "scale, channels" in r.stderr and not (tmp_path / "c.pt").exists()

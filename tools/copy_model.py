@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Writes a model that takes and gives what another does, but only copies: nearest samples, channels again and again.
+
+    tools/copy_model.py MODEL OUT.pt
+
+`tilery bench OUT.pt --steps files` then measures everything that is not the model: reading, decoding, copies to the
+device and back, blending, encoding, writing. Whichever is slower, the model alone or this, bounds a run from file to
+file. OUT is TorchScript for any device with MODEL's own contract (extra/tilery.json), its suggested tiles included.
+Exit code: 0, or 2 if there is something to put right first.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from model_files import CONTRACT, Refused, check_contract, kind_of, read_extra, save_script, scales  # noqa: E402
+
+
+class Copy(nn.Module):
+    """[N, C, ...] -> [N, out, ...], each axis by up/down of its extent; types and layouts stay as they come."""
+
+    def __init__(self, channels: int, out: int, up: list[int], down: list[int]):
+        super().__init__()
+        self.up, self.down = up, down
+        self.channels, self.out = channels, out
+
+    def forward(self, x: Tensor) -> Tensor:
+        for axis in range(len(self.up)):
+            if self.down[axis] > 1:
+                count = x.size(axis + 2) // self.down[axis]
+                x = x.narrow(axis + 2, 0, count * self.down[axis]).unflatten(axis + 2, [count, self.down[axis]])
+                x = x.select(axis + 3, 0)
+            if self.up[axis] > 1:
+                x = x.repeat_interleave(self.up[axis], axis + 2)
+        # No buffer: whoever loads the model makes all of its tensors floating point numbers.
+        return x.index_select(1, torch.arange(self.out, device=x.device) % self.channels)
+
+
+def write_copy(model: Path, out: Path) -> None:
+    kind_of(model)
+    contract = read_extra(model, CONTRACT)
+    missing = [key for key in ("dims", "scale", "channels") if key not in contract]
+    if missing:
+        raise Refused(f"{model}: its extra/{CONTRACT} does not say {', '.join(missing)}")
+    factors = scales(contract)
+    net = Copy(contract["channels"]["in"], contract["channels"]["out"], [f.numerator for f in factors],
+               [f.denominator for f in factors]).eval()
+    script = torch.jit.script(net)
+    tile = [4 * f.denominator for f in factors]
+    check_contract(script, contract, tile)
+    save_script(script, contract, out)  # all of it, so that items are cut and trimmed as for the model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args()
+    try:
+        write_copy(args.model, args.out)
+    except Refused as reason:
+        print(f"error: {reason}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
