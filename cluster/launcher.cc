@@ -114,7 +114,9 @@ LocalLauncher::LocalLauncher(std::filesystem::path tilery, std::vector<WorkerLau
                 worker.device,
                 worker.threads,
                 epoch,
-                logs.empty() ? "" : (logs / WorkerLogName(worker.id)).string()};
+                logs.empty() ? "" : (logs / WorkerLogName(worker.id)).string(),
+                worker.program.string(),
+                worker.environment};
     impl_->Start(*s);
     impl_->all.push_back(std::move(s));
   }

@@ -20,9 +20,11 @@
 namespace tilery {
 
 struct WorkerLaunch {
-  std::string id;      // "w0"
-  std::string device;  // "cpu"
-  int threads = 1;     // CPU lanes it may use
+  std::string id;                                                // "w0"
+  std::string device;                                            // "cpu"
+  int threads = 1;                                               // CPU threads it may use
+  std::filesystem::path program;                                 // the worker's executable
+  std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
 };
 
 // Not thread-safe. Start from a thread that lives as long as the children: the kernel ends them
@@ -55,7 +57,7 @@ class LocalLauncher {
   std::unique_ptr<Impl> impl_;
 };
 
-// Body of `tilery supervise`: reads a WorkerStart from `control_fd`, spawns `worker_executable` (no
+// Body of `tilery supervise`: reads a WorkerStart from `control_fd`, spawns its program (no
 // arguments, the same WorkerStart on its descriptor kControlFd), restarts it when it dies, reports
 // each death, ends with its parent. Back-off: 0.1 s, doubling up to 5 s while starts fail. A worker
 // that ends before it is ready three times in a row with an exit code, or five times by a signal,
@@ -63,6 +65,6 @@ class LocalLauncher {
 // TERM and USR1 are passed on and end the restarting; a second INT or TERM ends worker and
 // supervisor at once. Folder TILERY_TORCH (or its lib/) goes to the front of the worker's
 // LD_LIBRARY_PATH. Returns the exit code.
-int RunSupervisor(int control_fd, const std::filesystem::path& worker_executable);
+int RunSupervisor(int control_fd);
 
 }  // namespace tilery

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -122,7 +121,7 @@ std::pair<UniqueFd, UniqueFd> Pipe() {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-Child::Child(const SpawnSpec& spec) {
+Child::Child(const SpawnSpec& spec) : own_group_(spec.own_group) {
   std::vector<std::string> arguments = {spec.program.string()};
   arguments.insert(arguments.end(), spec.arguments.begin(), spec.arguments.end());
   std::vector<std::string> environment = Environment(spec.environment);
@@ -170,8 +169,8 @@ Child::Child(const SpawnSpec& spec) {
 }
 
 Child::~Child() {
-  if (Poll()) return;
-  Kill(SIGKILL);
+  if (ended_) return;
+  KillGroup();
   Wait();
 }
 
@@ -206,49 +205,16 @@ void Child::Kill(int signal) {
   if (!ended_) kill(pid_, signal);
 }
 
-Ran RunToEnd(SpawnSpec spec, const std::string& input) {
-  // A socket, since writing to a pipe that nobody reads any more would send us SIGPIPE.
-  auto [input_end, its_input] = SocketPair();
-  auto [output_end, its_output] = Pipe();
-  auto [error_end, its_errors] = Pipe();
-  spec.input_fd = its_input.get();
-  spec.output_fd = its_output.get();
-  spec.error_fd = its_errors.get();
-  Child child(spec);
-  for (UniqueFd* its : {&its_input, &its_output, &its_errors}) its->Reset();
+bool Child::Over() const {
+  if (ended_) return true;
+  siginfo_t info{};
+  const int result = waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT);
+  return result == 0 ? info.si_pid == pid_ : errno == ECHILD;
+}
 
-  Ran ran;
-  std::string* const texts[] = {&ran.output, &ran.errors};
-  UniqueFd* const ends[] = {&output_end, &error_end};
-  size_t sent = 0;
-  for (;;) {
-    if (sent == input.size()) input_end.Reset();
-    pollfd fds[] = {
-        {output_end.get(), POLLIN, 0}, {error_end.get(), POLLIN, 0}, {input_end.get(), POLLOUT, 0}};
-    if (output_end.get() < 0 && error_end.get() < 0) break;
-    if (poll(fds, 3, -1) < 0 && errno != EINTR) {
-      throw Error(Fault::kInternal, Errno("wait for " + spec.program.string(), errno));
-    }
-    for (int k = 0; k < 2; ++k) {
-      if (fds[k].revents == 0) continue;
-      char chunk[16384];
-      const ssize_t got = read(ends[k]->get(), chunk, sizeof chunk);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        ends[k]->Reset();
-      } else if (texts[k]->size() < kOutputKept) {
-        texts[k]->append(chunk, static_cast<size_t>(got));
-      }
-    }
-    if (fds[2].revents != 0) {
-      const ssize_t got = send(input_end.get(), input.data() + sent, input.size() - sent,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (got > 0) sent += static_cast<size_t>(got);
-      if (got < 0 && errno != EINTR && errno != EAGAIN) sent = input.size();
-    }
-  }
-  ran.ended = child.Wait();
-  return ran;
+void Child::KillGroup() {
+  // Until it is reaped, its number can't become that of another group.
+  if (!ended_) kill(own_group_ ? -pid_ : pid_, SIGKILL);
 }
 
 }  // namespace tilery

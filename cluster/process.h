@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,8 +38,8 @@ void SetNonBlocking(int fd);
 
 struct SpawnSpec {
   std::filesystem::path program;
-  std::vector<std::string> arguments;                            // without the program's name
-  std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
+  std::vector<std::string> arguments{};                            // without the program's name
+  std::vector<std::pair<std::string, std::string>> environment{};  // beside and over our own
   int control_fd = -1;     // becomes the child's descriptor kControlFd
   int error_fd = -1;       // becomes its standard error; -1: ours
   bool own_group = false;  // leads a process group of its own
@@ -51,7 +53,7 @@ class Child {
  public:
   // Error(kInternal) naming program and reason if it can't be executed.
   explicit Child(const SpawnSpec& spec);
-  ~Child();  // kills and reaps what still runs
+  ~Child();  // kills and reaps what still runs, its group included
   Child(const Child&) = delete;
 
   struct Ended {
@@ -63,10 +65,15 @@ class Child {
   std::optional<Ended> Poll();  // never blocks; keeps its answer
   Ended Wait();                 // until it ends
   void Kill(int signal);        // nothing if it has ended
+  bool Over() const;            // it runs no more, whether or not Poll or Wait have said so
+  // SIGKILL to its whole group (to it alone if it leads none). Nothing once Poll or Wait have told
+  // of its end: from then on its number may be another's.
+  void KillGroup();
 
  private:
   void Reap(int options);
   pid_t pid_ = -1;
+  const bool own_group_;
   std::optional<Ended> ended_;
 };
 
@@ -74,11 +81,24 @@ class Child {
 struct Ran {
   Child::Ended ended;
   std::string output, errors;
+  enum class By : uint8_t { kItself, kLimit, kStop } by = By::kItself;  // who ended it
 };
 inline constexpr size_t kOutputKept = 1 << 20;
 
+struct RunBounds {
+  std::chrono::milliseconds limit{0};                     // of its time; 0: none
+  std::function<bool()> stop;                             // asked every kLook: whether to end it
+  std::function<void(const std::string&)> on_error_line;  // its standard error, line by line
+  // Its standard input stays open as long as it runs, so that what it has started may take the end
+  // of its input for the end of us.
+  bool hold_input = false;
+
+  static constexpr std::chrono::milliseconds kLook{50};
+};
+
 // Runs the program to its end, with `input` as its standard input; of `spec`, input_fd, output_fd
-// and error_fd are not used. A program that ends without reading its input is no error.
-Ran RunToEnd(SpawnSpec spec, const std::string& input);
+// and error_fd are not used. A program that ends without reading its input is no error. Of a
+// program with a group of its own nothing is left running. Calls `bounds` on this thread.
+Ran RunToEnd(SpawnSpec spec, const std::string& input, const RunBounds& bounds = {});
 
 }  // namespace tilery

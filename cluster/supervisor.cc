@@ -27,11 +27,10 @@ constexpr auto kLongestPause = std::chrono::milliseconds(5000);
 
 class Supervisor {
  public:
-  Supervisor(int control_fd, std::filesystem::path executable)
-      : control_fd_(control_fd),
-        executable_(std::move(executable)),
-        start_(ReadWorkerStart(control_fd)),
-        log_(start_.log) {
+  explicit Supervisor(int control_fd)
+      : control_fd_(control_fd), start_(ReadWorkerStart(control_fd)), log_(start_.log) {
+    environment_ = WorkerEnvironment();
+    environment_.insert(environment_.end(), start_.environment.begin(), start_.environment.end());
     sigset_t set;
     sigemptyset(&set);
     for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
@@ -110,10 +109,10 @@ class Supervisor {
     try {
       WriteWorkerStart(ours.get(), start_);
       worker_ = std::make_unique<Child>(
-          SpawnSpec{executable_, {}, WorkerEnvironment(), its.get(), write_end.get(), false});
+          SpawnSpec{start_.program, {}, environment_, its.get(), write_end.get(), false});
     } catch (const Error& error) {
       // A want of processes may go away, a program that is not there will not come.
-      Report(error.what(), true, access(executable_.c_str(), X_OK) != 0);
+      Report(error.what(), true, access(start_.program.c_str(), X_OK) != 0);
       return End(1);
     }
     SetNonBlocking(ours.get());
@@ -177,8 +176,8 @@ class Supervisor {
   }
 
   const int control_fd_;
-  const std::filesystem::path executable_;
   const WorkerStart start_;
+  std::vector<std::pair<std::string, std::string>> environment_;
   WorkerLog log_;
   UniqueFd signals_, errors_, worker_control_;
   std::unique_ptr<Child> worker_;
@@ -190,8 +189,6 @@ class Supervisor {
 
 }  // namespace
 
-int RunSupervisor(int control_fd, const std::filesystem::path& worker_executable) {
-  return Supervisor(control_fd, worker_executable).Run();
-}
+int RunSupervisor(int control_fd) { return Supervisor(control_fd).Run(); }
 
 }  // namespace tilery

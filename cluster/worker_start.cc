@@ -35,7 +35,8 @@ void WriteWorkerStart(int fd, const WorkerStart& start) {
   const std::string line = Json{{"host", start.endpoint.host}, {"port", start.endpoint.port},
                                 {"token", start.token},        {"worker", start.worker},
                                 {"device", start.device},      {"threads", start.threads},
-                                {"epoch", start.epoch},        {"log", start.log}}
+                                {"epoch", start.epoch},        {"log", start.log},
+                                {"program", start.program},    {"environment", start.environment}}
                                .dump(-1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
   for (size_t sent = 0; sent < line.size();) {
@@ -68,6 +69,8 @@ WorkerStart ReadWorkerStart(int fd) {
     json.at("threads").get_to(start.threads);
     json.at("epoch").get_to(start.epoch);
     json.at("log").get_to(start.log);
+    json.at("program").get_to(start.program);
+    json.at("environment").get_to(start.environment);
     return start;
   } catch (const Json::exception& error) {
     // The text holds the token: it is not repeated.

@@ -24,16 +24,20 @@ struct WorkerStart {
   Endpoint endpoint;
   std::string token;
   std::string worker;  // id, "w0"
-  std::string device;  // "cpu"
-  int threads = 1;     // CPU lanes it may use
+  std::string device;  // "cpu", "cuda:0"
+  int threads = 1;     // CPU threads it may use
   int64_t epoch = 0;
-  std::string log;  // of the supervisor: where the worker's standard error goes; "" = nowhere else
+  // For the supervisor:
+  std::string log;      // where the worker's standard error goes; "" = nowhere else
+  std::string program;  // the worker's executable
+  // Beside and over the supervisor's own, and over WorkerEnvironment().
+  std::vector<std::pair<std::string, std::string>> environment;
 };
 
 // Name of its log below the run's folder of logs.
 std::string WorkerLogName(const std::string& worker);
 
-// What every tilery-worker process gets in its environment beside and over our own: with the folder
+// What every worker process gets in its environment beside and over our own: with the folder
 // TILERY_TORCH (or its lib/) at the front of LD_LIBRARY_PATH, so that it finds LibTorch there.
 std::vector<std::pair<std::string, std::string>> WorkerEnvironment();
 

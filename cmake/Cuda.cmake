@@ -64,6 +64,18 @@ add_library(tilery_cudart INTERFACE)
 target_include_directories(tilery_cudart SYSTEM INTERFACE "${cuda_root}/include")
 target_link_libraries(tilery_cudart INTERFACE "${TILERY_cudart_LIBRARY}")
 
+# Marks for profilers; headers only, which Torch's own packages bring where the toolkit has none.
+cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH nvtx_package)
+cmake_path(GET nvtx_package PARENT_PATH nvtx_packages)
+find_path(TILERY_nvtx_INCLUDE nvtx3/nvToolsExt.h
+  HINTS "${cuda_root}/include" "${nvtx_packages}/nvidia/cu13/include" NO_DEFAULT_PATH)
+mark_as_advanced(TILERY_nvtx_INCLUDE)
+if(NOT TILERY_nvtx_INCLUDE)
+  tilery_missing(CUDA "nvtx3/nvToolsExt.h was found neither below ${cuda_root} nor beside Torch (pip install nvidia-nvtx)")
+  return()
+endif()
+target_include_directories(tilery_cudart SYSTEM INTERFACE "${TILERY_nvtx_INCLUDE}")
+
 # As on the CPU: no fused multiply-add, so both devices give the same bytes.
 add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
 

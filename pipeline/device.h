@@ -56,8 +56,12 @@ class Lane {
   virtual void Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) = 0;
   virtual void Repeat(int64_t from, int64_t to) = 0;  // slot `to` gets a copy of slot `from`
   // Runs the model on all slots. Errors as Model::Run; Error(kModel) if the output's shape is
-  // wrong.
+  // wrong; Error(kTransient) if memory ran out, also where something inside went on without it and
+  // may have chosen another way to its result.
   virtual std::shared_ptr<const BatchOutput> Forward() = 0;
+  // Between an Error(kTransient) of Forward() and the second and last try of the same batch, whose
+  // slots are gathered anew: gives back what nothing uses.
+  virtual void FreeMemory() {}
   // One run alone in fp32, as slot 0: for what is not finite in a narrower type. nullptr if
   // Forward() has no narrower type.
   virtual std::shared_ptr<const BatchOutput> Careful(UnitMemory& unit, int64_t run) = 0;

@@ -316,7 +316,19 @@ class LanesEngine final : public Engine {
     }
   }
 
+  // Where memory ran out, once more with all that could be spared given back.
   std::shared_ptr<const BatchOutput> Forward(Lane& lane, const Batch& batch) {
+    try {
+      return ForwardOnce(lane, batch);
+    } catch (const Error& e) {
+      if (e.fault() != Fault::kTransient) throw;
+    }
+    for (const Slot& slot : batch) slot.unit->AddRepeated(1);
+    lane.FreeMemory();
+    return ForwardOnce(lane, batch);
+  }
+
+  std::shared_ptr<const BatchOutput> ForwardOnce(Lane& lane, const Batch& batch) {
     const auto used = static_cast<int64_t>(batch.size());
     {
       const auto scope = HostScope(Stage::kH2d, batch.front(),

@@ -5,7 +5,8 @@
 // sums; the result has the same bits whatever else is in flight, however many lanes there are. A
 // batch waits for more tiles while MoreComing(true) stands, and is filled up (the filling
 // discarded) otherwise. If a batch of several items throws or is not finite, its tiles run again
-// one item at a time, same size, filled up; only the item that fails again fails.
+// one item at a time, same size, filled up; only the item that fails again fails. A batch that
+// memory ran out in runs again before that, once.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,7 @@ struct EngineOptions {
   Index tile{1, 1, 1};  // input voxels, the one shape the model sees
   Scale scale;
   Numerics numerics;
+  bool graph = true;  // on GPUs: replay CUDA graphs where the model can be captured; same bytes
 };
 
 // One infer unit. All that is referred to stays alive until `done` was called.

@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t kTraceEvents = 50'000;
 
+ScopeMarks g_marks;
+
 // Small numbers in the order in which threads first appear: readable in a trace.
 uint32_t ThreadNumber() {
   static std::atomic<uint32_t> next{1};
@@ -27,7 +29,7 @@ const char* StageName(Stage stage) {
   return kNames[static_cast<size_t>(stage)];
 }
 
-Profile::Profile() : start_(std::chrono::steady_clock::now()) {}
+Profile::Profile() : start_(std::chrono::steady_clock::now()), model_time_(start_) {}
 
 Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes)
     : profile_(profile),
@@ -35,15 +37,40 @@ Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes
       unit_(unit),
       bytes_(bytes),
       begin_(std::chrono::steady_clock::now()) {
+  if (g_marks.begin != nullptr) g_marks.begin(StageName(stage));
   profile_.Enter();
+  if (stage_ == Stage::kCompute) {
+    const std::lock_guard lock(profile_.mutex_);
+    profile_.model_time_.Begins(begin_);
+  }
 }
 
 Profile::Scope::~Scope() {
   profile_.Add(stage_, unit_, bytes_, begin_, std::chrono::steady_clock::now(), ThreadNumber());
+  if (stage_ == Stage::kCompute) {
+    const std::lock_guard lock(profile_.mutex_);
+    profile_.model_time_.Ended(begin_);
+  }
   profile_.Leave();
+  if (g_marks.end != nullptr) g_marks.end();
 }
 
-Profile::Busy::~Busy() { profile_.Leave(); }
+void SetScopeMarks(ScopeMarks marks) { g_marks = marks; }
+
+Profile::Busy::Busy(Profile& profile)
+    : profile_(profile), begin_(std::chrono::steady_clock::now()) {
+  profile_.Enter();
+  const std::lock_guard lock(profile_.mutex_);
+  profile_.model_time_.Begins(begin_);
+}
+
+Profile::Busy::~Busy() {
+  {
+    const std::lock_guard lock(profile_.mutex_);
+    profile_.model_time_.Ended(begin_);
+  }
+  profile_.Leave();
+}
 
 // Busy time is taken from a clock read under the lock: only then are its intervals disjoint. With
 // the scopes' own times, one that waited for the lock would count what another counted already.
@@ -69,6 +96,10 @@ void Profile::Add(Stage stage, int64_t unit, int64_t bytes,
   totals.s += Seconds(end - begin);
   totals.calls += 1;
   totals.bytes += bytes;
+  if (stage == Stage::kCompute)
+    model_time_.Ran(begin, end);
+  else
+    model_time_.Other(static_cast<size_t>(stage), begin, end);
   if (trace_.size() < kTraceEvents) {
     trace_.push_back(event);
   } else {
@@ -79,7 +110,21 @@ void Profile::Add(Stage stage, int64_t unit, int64_t bytes,
 
 std::array<StageTotals, kStages> Profile::totals() const {
   const std::lock_guard lock(mutex_);
-  return totals_;
+  auto totals = totals_;
+  const auto times = model_time_.totals(std::chrono::steady_clock::now());
+  for (size_t i = 0; i < times.under_model_s.size(); ++i)
+    totals[i].under_model_s = times.under_model_s[i];
+  return totals;
+}
+
+void Profile::Units(const UnitsAt& units) {
+  const std::lock_guard lock(mutex_);
+  model_time_.Now(units, std::chrono::steady_clock::now());
+}
+
+ModelTime::Totals Profile::model_time() const {
+  const std::lock_guard lock(mutex_);
+  return model_time_.totals(std::chrono::steady_clock::now());
 }
 
 double Profile::busy_s() const {

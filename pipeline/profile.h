@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/model_time.h"
+
 namespace tilery {
 
 enum class Stage : uint8_t { kRead, kDecode, kH2d, kCompute, kBlend, kD2h, kEncode, kWrite };
@@ -17,7 +19,8 @@ const char* StageName(
     Stage stage);  // "read", "decode", "h2d", "compute", "blend", "d2h", "encode", "write"
 
 struct StageTotals {
-  double s = 0;  // summed over threads
+  double s = 0;              // summed over threads
+  double under_model_s = 0;  // of it, while the model ran
   int64_t calls = 0;
   int64_t bytes = 0;
 };
@@ -46,15 +49,17 @@ class Profile {
     int64_t unit_, bytes_;
     std::chrono::steady_clock::time_point begin_;
   };
-  // Counts time as busy, of no stage: while a device works on what this process has asked of it.
+  // Counts time as busy, of no stage: while a device works on a batch that it was asked for. Model
+  // runs that are added later began no earlier than this did.
   class Busy {
    public:
-    explicit Busy(Profile& profile) : profile_(profile) { profile_.Enter(); }
+    explicit Busy(Profile& profile);
     ~Busy();
     Busy(const Busy&) = delete;
 
    private:
     Profile& profile_;
+    const std::chrono::steady_clock::time_point begin_;
   };
   // A piece of work that a device has timed itself. `row`: of the trace, beside the threads' rows,
   // which count from 1.
@@ -62,7 +67,10 @@ class Profile {
   void Add(Stage stage, int64_t unit, int64_t bytes, std::chrono::steady_clock::time_point begin,
            std::chrono::steady_clock::time_point end, uint32_t row);
   std::array<StageTotals, kStages> totals() const;
-  double busy_s() const;  // time with at least one scope open
+  // Where the infer units are from now on.
+  void Units(const UnitsAt& units);
+  ModelTime::Totals model_time() const;  // of stages as their numbers
+  double busy_s() const;                 // time with at least one scope open
   double alive_s() const;
   std::vector<TraceEvent> TakeTrace();  // at most the newest 50,000 since the last call
 
@@ -78,7 +86,17 @@ class Profile {
   double busy_s_ = 0;
   std::vector<TraceEvent> trace_;
   size_t trace_next_ = 0;
+  mutable ModelTime model_time_;
 };
+
+// Called by every Scope of this process as it begins, with its stage's name, and as it ends, on the
+// same thread: marks for a profiler of the device's vendor. Set at most once, before the first
+// Scope.
+struct ScopeMarks {
+  void (*begin)(const char* stage) = nullptr;
+  void (*end)() = nullptr;
+};
+void SetScopeMarks(ScopeMarks marks);
 
 // Private memory of this process in bytes: anonymous and pinned, without file pages.
 int64_t PrivateMemory();

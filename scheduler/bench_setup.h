@@ -2,12 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "scheduler/bench.h"
 #include "scheduler/bench_wire.h"
+#include "scheduler/devices.h"
 #include "scheduler/model_file.h"
 #include "scheduler/planner.h"
 
@@ -15,7 +16,7 @@ namespace tilery {
 
 struct BenchSetup {
   JobFlags run_flags;  // for `tilery run` on the same items: without input, output and work
-  std::string device;  // "cpu" or "cuda:N"
+  DeviceSeat seat;
   ModelFile model;
   std::string package_hash;
   Resolved resolved;
@@ -28,15 +29,10 @@ struct BenchSetup {
   int64_t tiles_per_item() const { return resolved.plan.items[0].tiles; }
 };
 
-// `folder`: where the items would lie, in `in` and `out`; nothing is written. Error(kUsage).
-BenchSetup MakeBenchSetup(const BenchOptions& options, const std::filesystem::path& folder);
-
-// The executable that runs models on a device, and what its environment must hold beside ours.
-// Error(kUsage) if it is not there.
-struct BenchWorker {
-  std::filesystem::path program;
-  std::vector<std::pair<std::string, std::string>> environment;
-};
-BenchWorker BenchWorkerFor(const std::string& device, const std::string& precision);
+// `folder`: where the items would lie, in `in` and `out`; a package that is chosen is copied there.
+// What is not said of a GPU's batch, precision and so on is chosen as for a run of these items.
+// `say`: what happens meanwhile, in lines for people. Error(kUsage); errors of ChooseForGpu.
+BenchSetup MakeBenchSetup(const BenchOptions& options, const std::filesystem::path& folder,
+                          const std::function<void(const std::string&)>& say);
 
 }  // namespace tilery

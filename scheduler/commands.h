@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "scheduler/job.h"
 
@@ -20,6 +21,16 @@ int VerifyCommand(const std::filesystem::path& work, bool json);
 int ArtefactCommand(const std::filesystem::path& work, const std::string& which);
 int InspectCommand(const std::filesystem::path& file, bool json);
 int DoctorCommand(bool json);
+
+// As the user wrote them; empty: from the model's contract, or by the kind of device.
+struct CompileFlags {
+  std::string model, tile, batch, precision, layout, device, output;
+  std::vector<std::string> libraries;
+  bool max_autotune = false;
+};
+// 0: all packages are there; 1: the compiler failed; 75: interrupted. Error(kUsage) if there is
+// something to put right first.
+int CompileCommand(const CompileFlags& flags, bool json);
 
 // "WORK|JOB": a work folder, or the work folder of a job file. Error(kUsage) if it is neither.
 std::filesystem::path WorkFolderOf(const std::string& work_or_job);

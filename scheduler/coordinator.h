@@ -53,7 +53,10 @@ struct WorkerReport {  // of profile.json, for every worker that ever joined
   std::string state;             // "idle", "busy", "gone"
   int64_t tiles = 0, units = 0;  // accepted
   double busy_s = 0, idle_s = 0;
-  Json stages;  // name -> {s, calls, bytes}
+  Json stages;         // name -> {s, calls, bytes, under_model_s}
+  double model_s = 0;  // with at least one model run under way
+  Json model_idle_s;   // cause -> s: the rest of its time (pipeline/model_time.h)
+  Json queues;         // name -> {mean, most}: infer units
   int64_t peak_host_bytes = 0, peak_device_bytes = 0, steady_allocations = 0;
   std::vector<TraceRow> trace;  // the newest
 };

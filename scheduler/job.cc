@@ -14,6 +14,10 @@ void FillModel(const JobFiller& from, const FlatJob& flat, Job& job) {
   from.With("model.path", [&](auto& v, auto& k) { job.model.path = from.PathOf(v, k); });
   from.With("model.precision", [&](auto& v, auto& k) { job.model.precision = AsWord(v, k); });
   from.With("model.compile", [&](auto& v, auto& k) { job.model.compile = AsWord(v, k); });
+  from.With("model.max_error", [&](auto& v, auto& k) {
+    job.model.max_error = AsNumbers(v, k).at(0);
+    if (*job.model.max_error < 0) RefuseValue(v, k.key, "'" + Shown(v) + "' is below 0");
+  });
   job.model.contract = ContractFromFlat(flat, "job");
 }
 

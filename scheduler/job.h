@@ -57,7 +57,8 @@ struct Job {
   struct {
     std::string path;
     std::string precision = "auto", compile = "auto";
-    Contract contract;  // as given in the job
+    std::optional<double> max_error;  // of outputs against fp32, in the model's own units
+    Contract contract;                // as given in the job
   } model;
   struct {
     std::vector<std::string> paths;  // files, folders, globs; absolute
@@ -82,6 +83,7 @@ struct Job {
     std::string scratch;  // absolute; default WORK/scratch
     std::optional<int64_t> scratch_limit;
     int64_t unit_memory = 1 << 30;
+    std::optional<int64_t> gpu_memory;  // bytes that all workers on one GPU may take
     std::optional<int> threads;
     double max_failures = 1.0;  // share of the items; beyond it the run stops
     int64_t max_failures_count = -1;

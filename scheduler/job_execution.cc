@@ -20,12 +20,6 @@ void FillDevices(const JobValue& value, const JobKey& key, Job& job) {
                   "'" + Printable(device, 60) +
                       "' is named twice; execution.workers lets workers share a device");
     }
-    if (device != "cpu") {
-      RefuseValue(value, key.key,
-                  "'" + Printable(device, 60) +
-                      "' is not there; available: cpu (other devices are not "
-                      "supported yet), or auto");
-    }
     job.execution.devices.push_back(device);
   }
 }
@@ -55,6 +49,8 @@ void FillExecution(const JobFiller& from, Job& job) {
             [&](auto& v, auto& k) { execution.scratch_limit = AsMemory(v, k); });
   from.With("execution.unit_memory",
             [&](auto& v, auto& k) { execution.unit_memory = AsMemory(v, k); });
+  from.With("execution.gpu_memory",
+            [&](auto& v, auto& k) { execution.gpu_memory = AsMemory(v, k); });
   from.With("execution.numerics", [&](auto& v, auto& k) {
     execution.numerics_file = from.PathOf(v, k);
     std::error_code error;

@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <iostream>
 
+#include "cluster/gpus.h"
 #include "cluster/message.h"
 #include "io/error.h"
 #include "io/format.h"
 #include "scheduler/commands.h"
+#include "scheduler/devices.h"
 #include "scheduler/model_file.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
@@ -92,6 +95,32 @@ std::string CpuName() {
   return "unknown";
 }
 
+using Check = std::function<void(const char* name, bool ok, const std::string& text)>;
+
+// Whether a run that says nothing of devices finds what it would choose usable.
+void CheckGpus(const Check& check) {
+  try {
+    const DeviceChoice choice = ChooseDevices({});
+    if (!choice.gpu()) return check("gpu", true, "no NVIDIA GPU: models run on the CPU");
+    for (const std::string& warning : choice.warnings) check("gpu", true, warning);
+    const std::string driver = FindGpus().driver;
+    for (const DeviceSeat& seat : choice.seats) {
+      try {
+        std::vector<std::string> warnings;
+        const ProbeAnswer answer = AskWorker(ProbeRequest{}, seat, warnings);
+        check("gpu", true,
+              fmt::format("{}: {}, driver {}, Torch {}", seat.device, answer.device_kind, driver,
+                          answer.torch));
+      } catch (const Error& e) {
+        check("gpu", false,
+              fmt::format("{} ({}, driver {}): {}", seat.device, seat.name, driver, e.what()));
+      }
+    }
+  } catch (const Error& e) {
+    check("gpu", false, e.what());
+  }
+}
+
 }  // namespace
 
 int InspectCommand(const fs::path& file, bool json) {
@@ -113,7 +142,7 @@ int InspectCommand(const fs::path& file, bool json) {
 int DoctorCommand(bool json) {
   Json checks = Json::array();
   bool good = true;
-  auto check = [&](const char* name, bool ok, const std::string& text) {
+  const Check check = [&](const char* name, bool ok, const std::string& text) {
     checks.push_back({{"check", name}, {"ok", ok}, {"text", text}});
     good = good && ok;
   };
@@ -122,19 +151,17 @@ int DoctorCommand(bool json) {
   check("memory", true, fmt::format("{:.1f} GiB", pages / (1 << 30)));
   try {
     std::vector<std::string> warnings;
-    const ProbeAnswer answer = AskWorker(ProbeRequest{}, warnings);
+    const DeviceSeat seat = CpuSeat();
+    const ProbeAnswer answer = AskWorker(ProbeRequest{}, seat, warnings);
     check("worker", true,
-          fmt::format("{}, Torch {}", Printable(WorkerExecutable().string()), answer.torch));
+          fmt::format("{}, Torch {}", Printable(seat.executable.string()), answer.torch));
     check("device", true, answer.device_kind);
     for (const std::string& warning : warnings) check("caches", true, warning);
   } catch (const Error& e) {
     check("worker", false, e.what());
   }
   if (const auto cache = CacheFolder()) check("caches", true, Printable(cache->string()));
-  if (fs::exists("/proc/driver/nvidia/version"))
-    check("gpu", true, "an NVIDIA driver is loaded, but this build runs models on the CPU only");
-  else
-    check("gpu", true, "no NVIDIA driver: models run on the CPU");
+  CheckGpus(check);
   struct statvfs disk {};
   if (statvfs(".", &disk) == 0)
     check("disk", true,

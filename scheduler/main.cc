@@ -18,7 +18,7 @@
 namespace tilery {
 namespace {
 
-constexpr const char* kLaterCommands[] = {"submit", "worker", "compile", "compress", "decompress"};
+constexpr const char* kLaterCommands[] = {"submit", "worker", "compress", "decompress"};
 
 // A command that takes a job: file, flags, or both.
 struct JobCommand {
@@ -148,6 +148,42 @@ struct LookCommand {
   }
 };
 
+// Compiles a model ahead of time.
+struct CompileOptions {
+  CLI::App* app = nullptr;
+  CompileFlags flags;
+  bool json = false;
+
+  explicit CompileOptions(CLI::App& parent) {
+    app = parent.add_subcommand("compile", "Compile a model for a device, tile and batch");
+    app->add_option("MODEL", flags.model,
+                    "exported program (NAME.pt2), or TorchScript with one of its name beside it")
+        ->required();
+    app->add_option("--tile", flags.tile,
+                    "one number, or one per axis: 128x128x128 (default: what a job would use)");
+    app->add_option("--batch", flags.batch,
+                    "tiles in a batch, one package for each: 8,16 (default: by the tile's size)");
+    app->add_option("--precision", flags.precision,
+                    "fp32, tf32, fp16, bf16, or several: fp16,tf32 (default: fp16; on cpu fp32)");
+    app->add_option("--layout", flags.layout, "nchw, nhwc or both: nchw,nhwc (default: nhwc)");
+    app->add_option("--device", flags.device, "cuda:N or cpu (default: cuda:0)");
+    app->add_option("--output", flags.output,
+                    "folder for the packages (default: the user's cache)");
+    app->add_option("--libraries", flags.libraries,
+                    "a library of custom operators; may be repeated")
+        ->allow_extra_args(false);
+    app->add_flag("--max-autotune", flags.max_autotune,
+                  "let the compiler try many forms of each kernel: minutes, not seconds");
+    app->add_flag("--json", json, "one JSON document on one line");
+    app->footer(
+        "\nIt runs a Python that has the Torch of this build: what the environment variable "
+        "TILERY_PYTHON\nnames, else that of TILERY_TORCH, of the build, or python3. Exit codes: 0 "
+        "all "
+        "packages are there,\n1 the compiler failed, 2 something must be put right first, 75 "
+        "interrupted.");
+  }
+};
+
 int Main(int argc, char** argv) {
   CLI::App app{
       "Tiled neural inference in batch: images and volumes far larger than a device, blended as if "
@@ -163,6 +199,7 @@ int Main(int argc, char** argv) {
   LookCommand trace(app, "trace", "WORK|JOB", "Print where a run's trace lies", false);
   LookCommand verify(app, "verify", "WORK|JOB", "Compare all published outputs with the ledger");
   LookCommand inspect(app, "inspect", "FILE", "Show what a model, image or volume says of itself");
+  CompileOptions compile(app);
   LookCommand doctor(app, "doctor", "", "Check what this machine offers");
   for (const char* later : kLaterCommands)
     app.add_subcommand(later, "not supported yet")->group("")->allow_extras();
@@ -177,7 +214,7 @@ int Main(int argc, char** argv) {
   for (const char* later : kLaterCommands)
     if (app.got_subcommand(later))
       throw Error(Fault::kUsage, fmt::format("tilery {}: not supported yet", later));
-  if (supervise->parsed()) return RunSupervisor(kControlFd, WorkerExecutable());
+  if (supervise->parsed()) return RunSupervisor(kControlFd);
   if (run.app->parsed()) return RunCommand(run.Load(), run.json);
   if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
   if (bench.command.app->parsed()) return bench.Run();
@@ -185,6 +222,7 @@ int Main(int argc, char** argv) {
   if (report.app->parsed()) return ArtefactCommand(WorkFolderOf(report.what), "report");
   if (trace.app->parsed()) return ArtefactCommand(WorkFolderOf(trace.what), "trace");
   if (verify.app->parsed()) return VerifyCommand(WorkFolderOf(verify.what), verify.json);
+  if (compile.app->parsed()) return CompileCommand(compile.flags, compile.json);
   if (inspect.app->parsed()) return InspectCommand(inspect.what, inspect.json);
   return DoctorCommand(doctor.json);
 }

@@ -64,7 +64,7 @@ std::string ReadEntry(const std::filesystem::path& path, zip_t* archive, zip_uin
 
 }  // namespace
 
-ModelFile ReadModelFile(const std::filesystem::path& path) {
+ModelFile ReadModelFile(const std::filesystem::path& path, ModelUse use) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) Refuse(path, "there is no such file");
@@ -84,19 +84,23 @@ ModelFile ReadModelFile(const std::filesystem::path& path) {
     compiled = compiled || whole.find("aotinductor/") != whole.npos;
     if (entry == "extra/tilery.json" || whole == "extra/tilery.json") contract = k;
   }
-  if (compiled || (exported && !code)) {
+  const bool program = exported && !code;
+  if (compiled && use == ModelUse::kCompile) {
+    Refuse(path, "is compiled already; give the exported program it was made from");
+  }
+  if (compiled || (program && use == ModelUse::kRun)) {
     Refuse(path,
            std::string(compiled ? "AOTInductor packages are" : "exported programs (.pt2) are") +
                " not supported yet; save the model with torch.jit.script or torch.jit.trace");
   }
-  if (!data || !code) {
+  if (!program && (!data || !code)) {
     Refuse(path, data ? "holds weights without code (a state dict); save the model with "
                         "torch.jit.script or torch.jit.trace"
                       : "a zip archive, but no TorchScript model (no data.pkl)");
   }
   ModelFile model;
   model.path = path.string();
-  model.kind = "torchscript";
+  model.kind = program ? "exported" : "torchscript";
   if (contract >= 0) {
     const std::string text = ReadEntry(path, archive.get(), static_cast<zip_uint64_t>(contract));
     try {
@@ -113,18 +117,26 @@ ModelFile ReadModelFile(const std::filesystem::path& path) {
   return model;
 }
 
-std::string ReadModelExtra(const std::filesystem::path& path, const std::string& name) {
-  const Archive archive = OpenArchive(path);
-  const zip_int64_t entries = zip_get_num_entries(archive.get(), 0);
-  for (zip_int64_t k = 0; k < entries; ++k) {
-    const auto index = static_cast<zip_uint64_t>(k);
-    const char* entry = zip_get_name(archive.get(), index, ZIP_FL_ENC_RAW);
-    if (entry == nullptr) continue;
-    if (entry == "extra/" + name || BelowTop(entry) == "extra/" + name) {
-      return ReadEntry(path, archive.get(), index);
+std::optional<std::string> ReadPackageFacts(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  try {
+    const Archive archive = OpenArchive(path);
+    bool compiled = false;
+    zip_int64_t facts = -1;
+    const zip_int64_t entries = zip_get_num_entries(archive.get(), 0);
+    for (zip_int64_t k = 0; k < entries; ++k) {
+      const char* name = zip_get_name(archive.get(), static_cast<zip_uint64_t>(k), ZIP_FL_ENC_RAW);
+      if (name == nullptr) continue;
+      const std::string_view entry(name);
+      compiled = compiled || entry.find("aotinductor/") != entry.npos;
+      if (entry.ends_with("extra/tilery_package.json")) facts = k;
     }
+    if (!compiled || facts < 0) return std::nullopt;
+    return ReadEntry(path, archive.get(), static_cast<zip_uint64_t>(facts));
+  } catch (const Error&) {
+    return std::nullopt;
   }
-  return "";
 }
 
 }  // namespace tilery

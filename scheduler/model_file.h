@@ -2,7 +2,9 @@
 // zip.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "scheduler/job.h"
@@ -11,17 +13,20 @@ namespace tilery {
 
 struct ModelFile {
   std::string path, hash,
-      kind;           // kind: "torchscript"; "exported", "aotinductor": not supported yet
+      kind;           // "torchscript" or "exported"
   Contract contract;  // from extra/tilery.json; empty if there is none
 };
 
-// Error(kUsage) if the file is missing, no model, or its tilery.json is wrong (key and value
-// named).
-ModelFile ReadModelFile(const std::filesystem::path& path);
+// Exported programs can be compiled, but not run yet.
+enum class ModelUse : uint8_t { kRun, kCompile };
 
-// The text of `extra/NAME` in a model file or package of any kind; "" if it holds none.
-// Error(kUsage) if the file is missing or no archive.
-std::string ReadModelExtra(const std::filesystem::path& path, const std::string& name);
+// Error(kUsage) if the file is missing, no model that can be used so, or its tilery.json is wrong
+// (key and value named).
+ModelFile ReadModelFile(const std::filesystem::path& path, ModelUse use = ModelUse::kRun);
+
+// What a package says of itself, the JSON of its extra/tilery_package.json (its keys:
+// tools/compile_model.py). nullopt for what is no whole package of that tool, or can't be read.
+std::optional<std::string> ReadPackageFacts(const std::filesystem::path& path);
 
 // Contract keys of a tilery.json or of the job's `model:` map; `where` goes into messages and
 // `source`.

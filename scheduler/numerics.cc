@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "io/error.h"
@@ -21,9 +22,11 @@ Json ToRecordJson(const NumericsRecord& record) {
           {"model_hash", record.model_hash},
           {"device_kind", record.numerics.device_kind},
           {"torch", record.numerics.torch},
+          {"tile", record.tile},
           {"batch", record.numerics.batch},
           {"layout", record.numerics.layout},
           {"precision", record.numerics.precision},
+          {"package", record.numerics.package},
           {"intra_op_threads", 1}};
 }
 
@@ -32,9 +35,11 @@ NumericsRecord FromRecordJson(const Json& json) {
   record.model_hash = json.at("model_hash");
   record.numerics.device_kind = json.at("device_kind");
   record.numerics.torch = json.at("torch");
+  record.tile = json.at("tile");
   record.numerics.batch = json.at("batch");
   record.numerics.layout = json.at("layout");
   record.numerics.precision = json.at("precision");
+  record.numerics.package = json.at("package");
   return record;
 }
 
@@ -60,10 +65,18 @@ void CheckMeetable(const Json& given, const NumericsRecord& record, const Numeri
                 fmt::format("--numerics {}: {} is {}, but {} is what can be met here",
                             Printable(path), key, value.dump(), allowed));
   };
-  const Json wanted = ToRecordJson(fresh);
+  Json wanted = ToRecordJson(fresh);
+  // What may be chosen on a GPU. A package can't: the record does not hold it.
+  if (record.numerics.device_kind.rfind("cuda/", 0) == 0) {
+    for (const char* layout : {"nchw", "nhwc"})
+      if (record.numerics.layout == layout) wanted["layout"] = layout;
+    for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
+      if (record.numerics.precision == precision) wanted["precision"] = precision;
+  }
   if (record.numerics.batch < 1 || record.numerics.batch > kLargestBatch)
     refuse("batch", record.numerics.batch, fmt::format("1 to {}", kLargestBatch));
-  for (const char* key : {"numerics_number", "layout", "precision", "intra_op_threads"}) {
+  for (const char* key :
+       {"numerics_number", "layout", "precision", "package", "intra_op_threads"}) {
     const Json value = given.value(key, Json());
     if (value != wanted.at(key)) refuse(key, value, wanted.at(key).dump());
   }
@@ -85,17 +98,48 @@ int64_t CpuBatch(const Index& tile, const Scale& scale, int64_t unit_memory) {
   return batch;
 }
 
+std::string PrecisionOf(const Job& job, const std::vector<ItemParams>& params, bool gpu) {
+  const std::string& word = job.model.precision;
+  if (word != "auto") {
+    if (!gpu && word != "fp32")
+      throw Error(Fault::kUsage,
+                  fmt::format("model.precision is {}, which needs a GPU; on the CPU models run in "
+                              "fp32 (or auto)",
+                              word));
+    return word;
+  }
+  if (!gpu) return "fp32";
+  const bool narrow = std::all_of(params.begin(), params.end(), [](const ItemParams& item) {
+    const Transfer& t = item.transfer;
+    return t.labels || t.out_dtype == DType::kU8 || t.out_dtype == DType::kI8 ||
+           t.out_dtype == DType::kF16;
+  });
+  return narrow ? "fp16" : "tf32";
+}
+
+std::optional<NumericsRecord> KnownNumerics(const std::filesystem::path& work) {
+  try {
+    if (const auto json = ReadRecord(RecordFile(work), Fault::kInternal))
+      return FromRecordJson(*json);
+  } catch (const Error&) {
+    // Whoever needs it to be sound says so.
+  }
+  return std::nullopt;
+}
+
 NumericsRecord DecideNumerics(const Job& job, const Resolved& resolved,
-                              const std::string& model_hash, const std::string& device_kind,
-                              const std::string& torch, const std::filesystem::path& work) {
+                              const std::string& model_hash, const Numerics& device,
+                              const std::filesystem::path& work) {
+  const std::string &device_kind = device.device_kind, &torch = device.torch;
   NumericsRecord fresh;
   fresh.model_hash = model_hash;
-  fresh.numerics.device_kind = device_kind;
-  fresh.numerics.torch = torch;
-  fresh.numerics.precision = "fp32";
+  fresh.numerics = device;
   const Tiling tiling = resolved.plan.params.empty() ? Tiling{} : resolved.plan.params[0].tiling;
-  fresh.numerics.batch =
-      job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+  fresh.tile = tiling.tile;
+  if (job.execution.batch)
+    fresh.numerics.batch = *job.execution.batch;
+  else if (fresh.numerics.batch == 0)
+    fresh.numerics.batch = CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory);
 
   const std::filesystem::path kept = RecordFile(work);
   if (!job.execution.numerics_file.empty()) {
@@ -121,10 +165,16 @@ NumericsRecord DecideNumerics(const Job& job, const Resolved& resolved,
   if (old && *old != wanted) {
     // The record decides bytes, so what the old one made is not reused. A batch that differs is the
     // job's own doing (its tile, its unit_memory), all else is that of the machine or the program.
+    // So are layout and package on the same tile.
+    const bool same_tile = old->value("tile", Json()) == wanted.at("tile");
+    const auto own_doing = [&](const std::string& key) {
+      return key == "batch" || key == "tile" ||
+             (!same_tile && (key == "layout" || key == "package"));
+    };
     const bool same_model = old->at("model_hash") == wanted.at("model_hash");
     std::string differs;
     for (const auto& [key, value] : wanted.items())
-      if (key != "batch" && (!old->contains(key) || old->at(key) != value))
+      if (!own_doing(key) && (!old->contains(key) || old->at(key) != value))
         differs += fmt::format("{}{}: {} was {}", differs.empty() ? "" : ", ", key, value.dump(),
                                old->contains(key) ? old->at(key).dump() : "unset");
     if (same_model && !differs.empty() && job.execution.strict)

@@ -67,7 +67,7 @@ Contract Probe(const Contract& said, const std::vector<InputHeader>& inputs, con
       multiple = (*said.multiple)[said.multiple->size() == 1 ? 0 : a - (3 - request.dims)];
     request.tile[a] = RoundUp(request.dims == 2 ? 64 : 32, multiple);
   }
-  const ProbeAnswer answer = AskWorker(request, warnings);
+  const ProbeAnswer answer = AskWorker(request, CpuSeat(), warnings);
   if (!answer.runs)
     throw Error(
         Fault::kUsage,

@@ -17,12 +17,15 @@
 namespace tilery {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-Ran Run(const fs::path& worker, const std::string& question) {
+Ran Run(const DeviceSeat& seat,
+        const std::vector<std::pair<std::string, std::string>>& more_environment,
+        const std::string& question) {
+  auto environment = WorkerEnvironment();
+  environment.insert(environment.end(), more_environment.begin(), more_environment.end());
   try {
-    return RunToEnd({worker, {"--probe"}, WorkerEnvironment()}, question);
+    return RunToEnd({seat.executable, {"--probe"}, environment}, question);
   } catch (const Error& error) {
     throw Error(Fault::kUsage, error.what());  // the worker can't be executed
   }
@@ -56,16 +59,6 @@ ProbeAnswer FromAnswer(const Json& json) {
 
 fs::path SelfExecutable() { return fs::read_symlink("/proc/self/exe"); }
 
-fs::path WorkerExecutable() {
-  if (const char* given = getenv("TILERY_WORKER")) return given;
-  const fs::path beside = SelfExecutable().parent_path() / "tilery-worker";
-  if (access(beside.c_str(), X_OK) != 0)
-    throw Error(Fault::kUsage, fmt::format("{}: {}; it belongs beside tilery, or name it in "
-                                           "TILERY_WORKER",
-                                           Printable(beside.string()), strerror(errno)));
-  return beside;
-}
-
 std::optional<fs::path> CacheFolder() {
   fs::path base;
   if (const char* xdg = getenv("XDG_CACHE_HOME"); xdg && *xdg)
@@ -80,24 +73,19 @@ std::optional<fs::path> CacheFolder() {
   return base / "tilery";
 }
 
-ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& warnings) {
-  const fs::path worker = WorkerExecutable();
-  const Json question = {{"model", request.model},
-                         {"dims", request.dims},
-                         {"channels_in", request.channels_in},
-                         {"tile", request.tile},
-                         {"device", request.device}};
+Json AskChild(const ChildQuestion& question, const DeviceSeat& seat,
+              std::vector<std::string>& warnings) {
+  const fs::path& worker = seat.executable;
   const auto stamp = StampOf(worker);
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   const char* torch = getenv("TILERY_TORCH");
   const char* libraries = getenv("LD_LIBRARY_PATH");
-  Json key = question;
-  // The model by its content, not by where it lies; the host, since homes are shared and CPUs
-  // differ.
-  key["model"] = request.model_hash;
+  Json key = question.key;
+  // The host, since homes are shared and CPUs differ.
   key["worker"] = {worker.string(), stamp ? stamp->mtime_ns : 0, stamp ? stamp->size : 0};
   key["host"] = host;
+  key["environment"] = question.environment;
   key["torch"] = {torch ? torch : "", libraries ? libraries : ""};
   const auto cache = CacheFolder();
   if (!cache)
@@ -109,26 +97,30 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
       HashText(key.dump(-1, ' ', false, Json::error_handler_t::replace)) + ".probe.json";
   if (cache) {
     try {
-      if (StampOf(*cache / name)) return FromAnswer(Json::parse(ReadSmallFile(*cache / name)));
+      if (StampOf(*cache / name)) {
+        Json known = Json::parse(ReadSmallFile(*cache / name));
+        if (question.sound(known)) return known;
+      }
     } catch (const std::exception&) {
       // A damaged entry is asked for again and overwritten.
     }
   }
-  const std::string asked = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const Ran child = Run(worker, asked);
+  const std::string asked =
+      question.question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const Ran child = Run(seat, question.environment, asked);
   if (child.ended.by_signal || child.ended.number != 0)
-    throw Error(Fault::kUsage,
-                fmt::format("{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
-                            "TILERY_TORCH.",
-                            Printable(worker.string()),
-                            child.ended.by_signal ? child.ended.words()
-                                                  : fmt::format("exit {}", child.ended.number),
-                            LastLines(child.errors, 1500)));
+    throw Error(
+        Fault::kUsage,
+        fmt::format("{}{} --probe {}: {}\nIf it can't find LibTorch, name Torch's folder in "
+                    "TILERY_TORCH.",
+                    seat.name.empty() ? "" : seat.device + " (" + seat.name + "): ",
+                    Printable(worker.string()),
+                    child.ended.by_signal ? child.ended.words()
+                                          : fmt::format("exit {}", child.ended.number),
+                    LastLines(child.errors, 1500)));
   try {
-    const Json json = Json::parse(child.output);
-    const ProbeAnswer answer = FromAnswer(json);
-    // A trial run may fail for want of memory, say: that is no property of the model.
-    if (cache && (answer.runs || request.model.empty())) {
+    Json answer = Json::parse(child.output);
+    if (cache && question.sound(answer)) {
       try {
         WriteFileAtomically(*cache / name, child.output, Durability::kRename);
       } catch (const Error& e) {
@@ -137,8 +129,33 @@ ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& war
     }
     return answer;
   } catch (const nlohmann::json::exception& e) {
-    throw Error(Fault::kInternal, fmt::format("{} --probe: answer is not understood: {}",
-                                              Printable(worker.string()), e.what()));
+    throw NotUnderstood(seat, e);
+  }
+}
+
+Error NotUnderstood(const DeviceSeat& seat, const std::exception& why) {
+  return Error(Fault::kInternal, fmt::format("{} --probe: answer is not understood: {}",
+                                             Printable(seat.executable.string()), why.what()));
+}
+
+ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
+                      std::vector<std::string>& warnings) {
+  ChildQuestion question;
+  question.question = {{"model", request.model},
+                       {"dims", request.dims},
+                       {"channels_in", request.channels_in},
+                       {"tile", request.tile},
+                       {"device", seat.device}};
+  question.key = question.question;
+  question.key["model"] = request.model_hash;  // by its content, not by where it lies
+  question.environment = seat.environment;
+  // A trial run may fail for want of memory, say: that is no property of the model.
+  question.sound = [&](const Json& json) { return FromAnswer(json).runs || request.model.empty(); };
+  const Json answer = AskChild(question, seat, warnings);
+  try {
+    return FromAnswer(answer);
+  } catch (const nlohmann::json::exception& e) {
+    throw NotUnderstood(seat, e);
   }
 }
 

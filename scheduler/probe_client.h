@@ -1,14 +1,20 @@
-// Asks a one-shot `tilery-worker --probe` child what only Torch or the device can tell, with a
-// cache per user ($XDG_CACHE_HOME or ~/.cache, folder tilery) keyed by model hash, question, worker
-// executable and Torch folder. An unusable cache is a warning, never an error.
+// Asks a one-shot child of a worker's executable, with the argument --probe, what only Torch or the
+// device can tell, with a cache per user ($XDG_CACHE_HOME or ~/.cache, folder tilery) keyed by
+// model hash, question, worker executable and Torch folder. An unusable cache is a warning, never
+// an error.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cluster/message.h"
 #include "io/box.h"
+#include "io/error.h"
+#include "scheduler/devices.h"
 
 namespace tilery {
 
@@ -17,7 +23,6 @@ struct ProbeRequest {
   int dims = 2;
   int32_t channels_in = 0;  // 0: unknown
   Index tile{1, 1, 1};
-  std::string device = "cpu";
 };
 
 struct ProbeAnswer {
@@ -28,12 +33,25 @@ struct ProbeAnswer {
   std::string device_kind, torch;
 };
 
-// Error(kUsage) if there is no worker executable, or it can't start (its last words are in the
-// message, with the way out: TILERY_TORCH). `warnings` takes what a person should know.
-ProbeAnswer AskWorker(const ProbeRequest& request, std::vector<std::string>& warnings);
+// One question to such a child.
+struct ChildQuestion {
+  Json question;  // as worker/probe.h has it
+  Json key;       // what the answer depends on, beside worker, host and Torch
+  std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
+  // Whether an answer holds for the next time too; may throw what reading it throws.
+  std::function<bool(const Json&)> sound;
+};
+// The answer, from the cache if it was given before. Errors as AskWorker.
+Json AskChild(const ChildQuestion& question, const DeviceSeat& seat,
+              std::vector<std::string>& warnings);
+// The error for an answer that lacks something.
+Error NotUnderstood(const DeviceSeat& seat, const std::exception& why);
 
-// The executable beside this one, or $TILERY_WORKER. Error(kUsage) if there is none.
-std::filesystem::path WorkerExecutable();
+// Error(kUsage) if the worker can't start, or the device can't be used (its last words are in the
+// message). `warnings` takes what a person should know.
+ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
+                      std::vector<std::string>& warnings);
+
 std::filesystem::path SelfExecutable();
 // Folder of the user's caches; nullopt if none can be made.
 std::optional<std::filesystem::path> CacheFolder();

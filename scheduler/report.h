@@ -14,6 +14,9 @@ struct ReportContext {
   int64_t batch = 1;
   int64_t tiles = 0, items = 0, units = 0;  // of the plan
   double redundancy = 1;
+  std::string layout;
+  bool compiled = false;
+  Json tuning;         // GpuChoice::report
   std::string tiling;  // "tile 256x256, overlap 32x32, cosine"
   bool reproducible = true;
   std::vector<std::string> deviations, warnings;

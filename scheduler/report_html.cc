@@ -108,21 +108,51 @@ std::string WorkerTable(const Json& workers) {
 
 std::string StageTable(const Json& workers, double wall) {
   std::string out =
-      "<table><tr><th>stage<th>thread time<th>of wall time<th>calls<th>per call<th>bytes"
-      "<th>rate while at work</tr>\n";
+      "<table><tr><th>stage<th>thread time<th>of wall time<th>under the model<th>calls<th>per call"
+      "<th>bytes<th>rate while at work</tr>\n";
   for (int k = 0; k < kStages; ++k) {
-    double s = 0, bytes = 0;
+    double s = 0, under = 0, bytes = 0;
     int64_t calls = 0;
     for (const Json& worker : workers) {
       s += StageOf(worker, k).at("s").get<double>();
+      under += StageOf(worker, k).value("under_model_s", 0.0);
       bytes += StageOf(worker, k).at("bytes").get<double>();
       calls += StageOf(worker, k).at("calls").get<int64_t>();
     }
-    out += fmt::format("<tr><td>{}<td>{:.2f} s<td>{:.1f} %<td>{}<td>{}<td>{}<td>{}</tr>\n",
-                       StageName(static_cast<Stage>(k)), s, wall > 0 ? 100 * s / wall : 0, calls,
+    const bool other = static_cast<Stage>(k) != Stage::kCompute && s > 0;
+    out += fmt::format("<tr><td>{}<td>{:.2f} s<td>{:.1f} %<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
+                       StageName(static_cast<Stage>(k)), s, wall > 0 ? 100 * s / wall : 0,
+                       other ? fmt::format("{:.0f} %", 100 * under / s) : "-", calls,
                        calls > 0 ? fmt::format("{:.2f} ms", 1000 * s / calls) : "-",
                        bytes > 0 ? Bytes(bytes) : "-",
                        bytes > 0 && s > 0 ? Bytes(bytes / s) + "/s" : "-");
+  }
+  return out + "</table>\n";
+}
+
+// Whether the model ran, and what it waited for if it did not.
+std::string ModelTable(const Json& workers) {
+  std::string out =
+      "<table><tr><th><th colspan=6>model at work, or waiting for<th colspan=4>units, mean "
+      "(most)</tr>\n<tr><th>worker<th>at work<th>first run<th>leases<th>reading<th>engine"
+      "<th>writing<th>waiting<th>reading<th>in the engine<th>writing</tr>\n";
+  for (const Json& worker : workers) {
+    const Json& idle = worker.at("model_idle_s");
+    const Json& queues = worker.at("queues");
+    double all = worker.at("model_s").get<double>();
+    for (const Json& s : idle) all += s.is_number() ? s.get<double>() : 0;
+    const auto share = [&](double s) {
+      return all > 0 ? fmt::format("<td>{:.1f} %", 100 * s / all) : std::string("<td>-");
+    };
+    out += "<tr><td>" + Escape(worker.at("id")) + share(worker.at("model_s").get<double>());
+    for (int k = 0; k < kIdleCauses; ++k)
+      out += share(idle.value(IdleCauseName(static_cast<IdleCause>(k)), 0.0));
+    for (int k = 0; k < kQueues; ++k) {
+      const Json queue = queues.value(QueueName(k), Json::object());
+      out += fmt::format("<td>{:.1f}&nbsp;({})", queue.value("mean", 0.0),
+                         queue.value("most", int64_t{0}));
+    }
+    out += "</tr>\n";
   }
   return out + "</table>\n";
 }
@@ -169,6 +199,22 @@ std::string Timeline(const RunResult& result) {
       kWidth, y + 2, bars, end / 1e6);
 }
 
+// Of a GPU: how the model runs, and how far from fp32.
+std::string Form(const Json& job) {
+  const Json& tuning = job.at("tuning");
+  if (!tuning.is_object()) return "";
+  std::string out = " &middot; " + Escape(job.at("layout")) +
+                    (job.at("compiled").get<bool>() ? " &middot; compiled" : "") + " &middot; " +
+                    Escape(tuning.value("how", std::string()));
+  const Json error = tuning.value("error_against_fp32", Json::object());
+  if (error.value("tiles", int64_t{0}) > 0)
+    out +=
+        fmt::format(" &middot; off from fp32 by at most {:.2g}, mean {:.2g}, of {:.3g} to {:.3g}",
+                    error.value("max", 0.0), error.value("mean", 0.0), error.value("lowest", 0.0),
+                    error.value("highest", 0.0));
+  return out;
+}
+
 std::string FailureTable(const Json& failures) {
   if (failures.empty()) return "<p class=good>None.</p>\n";
   std::string out =
@@ -200,11 +246,11 @@ std::string ReportHtml(const Json& profile, const RunResult& result, const Json&
       "content='width=device-width'><title>Tilery: {}</title><style>{}</style>\n"
       "<h1>{} <span class={}>{}</span></h1>\n<p class=dim>{} &middot; {} &middot; {} &middot; "
       "batch "
-      "{} &middot; {} &middot; Torch {}</p>\n{}",
+      "{}{} &middot; {} &middot; Torch {}</p>\n{}",
       Escape(job.at("name")), kStyle, Escape(job.at("name")), status == "done" ? "good" : "bad",
       status, Escape(job.at("model")), Escape(job.at("tiling")), Escape(job.at("precision")),
-      job.at("batch").get<int64_t>(), Escape(job.at("device_kind")), Escape(job.at("torch")),
-      warnings);
+      job.at("batch").get<int64_t>(), Form(job), Escape(job.at("device_kind")),
+      Escape(job.at("torch")), warnings);
   out += "<div class=cards>\n";
   out += Card(fmt::format("{:.2f} s", wall), "wall time");
   out += Card(fmt::format("{}", summary.at("tiles_inferred").get<int64_t>()), "tiles inferred");
@@ -217,6 +263,7 @@ std::string ReportHtml(const Json& profile, const RunResult& result, const Json&
   out += Card(fmt::format("{:.2f}", job.at("redundancy").get<double>()), "voxels run / voxels");
   out += Card(profile.at("bound_by"), "bound by");
   out += "</div>\n<h2>Workers</h2>\n" + WorkerTable(profile.at("workers"));
+  out += "<h2>Model</h2>\n" + ModelTable(profile.at("workers"));
   out += "<h2>Stages</h2>\n" + StageTable(profile.at("workers"), wall);
   out += "<h2>Timeline</h2>\n" + Timeline(result);
   out += "<h2>Failures</h2>\n" + FailureTable(profile.at("failures"));

@@ -13,6 +13,8 @@
 #include "scheduler/commands.h"
 #include "scheduler/console.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/devices.h"
+#include "scheduler/gpu_choice.h"
 #include "scheduler/input_hasher.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
@@ -38,18 +40,22 @@ std::string DescribeTiling(const Resolved& resolved, const Job& job) {
                      WindowKindName(job.tiling.window));
 }
 
-// How many workers, and how many model runs each works on at a time.
-std::vector<WorkerLaunch> LaunchPlan(const Job& job) {
+// One worker per device unless the job says how many; then they take turns on the devices.
+std::vector<WorkerLaunch> LaunchPlan(const Job& job, const DeviceChoice& devices,
+                                     const std::string& precision) {
   const int cpus = job.execution.threads.value_or(UsableCpus());
-  const int workers = job.execution.workers.value_or(1);
+  const int workers = job.execution.workers.value_or(static_cast<int>(devices.seats.size()));
   std::vector<WorkerLaunch> launches;
-  for (int k = 0; k < workers; ++k)
-    launches.push_back({fmt::format("w{}", k), "cpu", std::max(1, cpus / workers)});
+  for (int k = 0; k < workers; ++k) {
+    const DeviceSeat& seat = devices.seats[k % devices.seats.size()];
+    launches.push_back({fmt::format("w{}", k), seat.device, std::max(1, cpus / workers),
+                        seat.executable, seat.EnvironmentFor(precision)});
+  }
   return launches;
 }
 
-WorkerContext MakeContext(const Job& job, const Prepared& prepared, const NumericsRecord& record,
-                          int lanes) {
+WorkerContext MakeContext(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+                          const NumericsRecord& record, bool graph, int lanes) {
   WorkerContext context;
   context.work = job.execution.work;
   context.scratch = job.execution.scratch;
@@ -65,10 +71,16 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Numeri
   }
   context.batch = record.numerics.batch;
   context.precision = record.numerics.precision;
+  context.layout = record.numerics.layout;
+  context.package_hash = record.numerics.package;
+  if (!context.package_hash.empty())
+    context.package = PackageFile(context.work, context.package_hash).string();
   context.numerics_key = record.Key();
   context.device_kind = record.numerics.device_kind;
   context.torch = record.numerics.torch;
   context.lanes = lanes;
+  context.graph = graph;
+  if (devices.gpu()) context.device_memory = MemoryOfWorker(job, devices);
   context.params = params;
   return context;
 }
@@ -117,9 +129,12 @@ struct Served {
 };
 
 // Serves the plan with local workers until it is done, drained or hopeless.
-Served Serve(const Job& job, const Prepared& prepared, const NumericsRecord& record,
-             const Resume& resume, Ledger& ledger, Console& console) {
-  const std::vector<WorkerLaunch> launches = LaunchPlan(job);
+Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+             const NumericsRecord& record, bool graph, const Resume& resume, Ledger& ledger,
+             Console& console) {
+  const std::vector<WorkerLaunch> launches = LaunchPlan(job, devices, record.numerics.precision);
+  // On a CPU every thread is a lane; a GPU has one, which its own threads feed.
+  const int lanes = devices.gpu() ? 1 : launches[0].threads;
   RunOptions options;
   options.token = NewToken();
   // For tests, which can't wait for two minutes.
@@ -140,7 +155,7 @@ Served Serve(const Job& job, const Prepared& prepared, const NumericsRecord& rec
     if (hand != nullptr) hand->Kill(worker);
   };
   Coordinator coordinator(prepared.resolved.plan, resume, ledger,
-                          MakeContext(job, prepared, record, launches[0].threads), options);
+                          MakeContext(job, prepared, devices, record, graph, lanes), options);
   LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
                          options.token, ledger.epoch(), job.execution.work);
   hand = &launcher;
@@ -204,14 +219,21 @@ RunResult NothingToDo(const Plan& plan, const Resume& resume) {
   return result;
 }
 
-void Announce(const Job& job, const Prepared& prepared, const std::vector<std::string>& warnings,
+std::string DescribeForm(const Numerics& n) {
+  return fmt::format(" in {}, {}, batches of {}{}", n.precision, n.layout, n.batch,
+                     n.package.empty() ? "" : ", compiled");
+}
+
+void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+              const NumericsRecord& record, const std::vector<std::string>& warnings,
               Console& console) {
   const Resolved& r = prepared.resolved;
   for (const std::string& warning : warnings) console.Say(Level::kWarning, warning);
   console.Say(Level::kInfo,
-              fmt::format("{}: {} items, {} tiles in {} units; {}; {} on the CPU (no GPU in use)",
-                          Printable(job.name), r.plan.items.size(), r.plan.tiles, r.plan.units,
-                          DescribeTiling(r, job), Printable(job.model.path)));
+              fmt::format("{}: {} items, {} tiles in {} units; {}; {} on {}{}", Printable(job.name),
+                          r.plan.items.size(), r.plan.tiles, r.plan.units, DescribeTiling(r, job),
+                          Printable(job.model.path), devices.words,
+                          devices.gpu() ? DescribeForm(record.numerics) : ""));
   for (const auto& [key, source] : r.contract.source)
     console.Log(Level::kInfo, fmt::format("contract: {} from {}", key, source));
   if (!r.exact && !r.inexact_reason.empty()) console.Say(Level::kInfo, r.inexact_reason);
@@ -262,25 +284,41 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   const std::filesystem::path work = job.execution.work;
   console.OpenLog(work);
   Ledger ledger(work);
+  const DeviceChoice devices = ChooseDevices(job);
   const Prepared prepared = Prepare(job, &ledger);
   const Plan& plan = prepared.resolved.plan;
 
-  std::vector<std::string> warnings = prepared.warnings;
-  const ProbeAnswer device = AskWorker(ProbeRequest{}, warnings);
-  const NumericsRecord record = DecideNumerics(job, prepared.resolved, prepared.model.hash,
-                                               device.device_kind, device.torch, work);
+  std::vector<std::string> warnings = devices.warnings;
+  warnings.insert(warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
+  const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
+  GpuChoice choice;
+  Numerics& numerics = choice.numerics;
+  if (devices.gpu() && !plan.params.empty() && job.execution.numerics_file.empty()) {
+    choice = ChooseForGpu(
+        job, prepared, devices, device, work,
+        [&](const std::string& line) { console.Say(Level::kInfo, line); }, warnings);
+  } else {
+    numerics.batch = 0;
+    numerics.precision = PrecisionOf(job, plan.params, devices.gpu());
+    numerics.device_kind = device.device_kind;
+    numerics.torch = device.torch;
+  }
+  const NumericsRecord record =
+      DecideNumerics(job, prepared.resolved, prepared.model.hash, numerics, work);
   const Resume resume =
       PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
   planned = true;
   KeepNumerics(record, work);
-  Announce(job, prepared, warnings, console);
+  KeepReport(choice, work);
+  Announce(job, prepared, devices, record, warnings, console);
   SweepDead(plan, record.Key(), job.execution.scratch, ledger);
   early.reset();
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
-  Served served = open ? Serve(job, prepared, record, resume, ledger, console)
-                       : Served{NothingToDo(plan, resume), ""};
+  Served served = open
+                      ? Serve(job, prepared, devices, record, choice.graph, resume, ledger, console)
+                      : Served{NothingToDo(plan, resume), ""};
   RunResult& result = served.result;
   if (!served.refusal.empty()) {
     planned = result.units_run + result.units_reused + result.items_unchanged > 0;
@@ -301,6 +339,9 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   context.torch = device.torch;
   context.precision = record.numerics.precision;
   context.batch = record.numerics.batch;
+  context.layout = record.numerics.layout;
+  context.compiled = !record.numerics.package.empty();
+  context.tuning = choice.report;
   context.tiles = plan.tiles;
   context.items = static_cast<int64_t>(plan.items.size());
   context.units = plan.units;
@@ -344,11 +385,16 @@ void Discard(const Job& job, WorkLock& lock) {
   if (!lock.made_folder()) return;
   const std::filesystem::path work = job.execution.work;
   std::error_code ignored;
-  for (const char* name : {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm",
-                           "ledger.sqlite-journal", "log.jsonl", "numerics.json", "status.json"})
+  for (const char* name :
+       {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.sqlite-journal",
+        "log.jsonl", "numerics.json", "status.json", "tuning.json"})
     std::filesystem::remove(work / name, ignored);
-  for (const WorkerLaunch& launch : LaunchPlan(job))
-    std::filesystem::remove(work / WorkerLogName(launch.id), ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(work, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if ((name.rfind("worker-", 0) == 0 && name.ends_with(".log")) ||
+        (name.rfind("model-", 0) == 0 && name.ends_with(".pt2")))
+      std::filesystem::remove(entry.path(), ignored);
+  }
   lock.Discard();
 }
 

@@ -99,6 +99,12 @@ void SessionTable::TakeProfile(Session& session, const Json& profile, double now
   if (const auto stages = profile.find("stages"); stages != profile.end() && stages->is_object()) {
     report.stages = *stages;
   }
+  report.model_s = Number(profile, "model_s", report.model_s);
+  for (const auto& [key, into] :
+       {std::pair{"model_idle_s", &report.model_idle_s}, std::pair{"queues", &report.queues}}) {
+    const auto found = profile.find(key);
+    if (found != profile.end() && found->is_object()) *into = *found;
+  }
   report.busy_s = Number(profile, "busy_s", report.busy_s);
   report.idle_s = std::max(0.0, Number(profile, "alive_s", report.busy_s) - report.busy_s);
   report.peak_host_bytes =

@@ -57,6 +57,8 @@ Json ToJson(const WorkerContext& c) {
           {"device_kind", c.device_kind},
           {"torch", c.torch},
           {"lanes", c.lanes},
+          {"graph", c.graph},
+          {"device_memory", c.device_memory},
           {"params", std::move(params)}};
 }
 
@@ -81,6 +83,8 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("device_kind").get_to(c.device_kind);
     json.at("torch").get_to(c.torch);
     json.at("lanes").get_to(c.lanes);
+    json.at("graph").get_to(c.graph);
+    json.at("device_memory").get_to(c.device_memory);
     for (const Json& p : json.at("params")) c.params.push_back(ItemParamsFromJson(p));
     return c;
   });

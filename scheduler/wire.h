@@ -25,6 +25,8 @@ struct WorkerContext {
   std::string numerics_key;
   std::string device_kind, torch;  // of the record: the worker refuses to start if its own differ
   int lanes = 1;                   // per worker
+  bool graph = true;               // a GPU replays CUDA graphs where it can
+  int64_t device_memory = 0;       // bytes that a worker may take of its GPU; 0: what is free
   std::vector<ItemParams> params;
 };
 

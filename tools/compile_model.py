@@ -19,10 +19,11 @@ shape, type and layout, and says so in extra/tilery_package.json:
   channels_in, channels_out, scale    of the tensors; scale as in tilery.json
   io_dtype            of input and output: f32, f16 or bf16
   model_hash          of the model file, as --model-hash gives it, else its SHA-256
+  libraries           hash of the libraries of custom operators that were loaded; "" without any
   options             what was asked of the compiler beyond its defaults
 
 A package that is there with the same values is kept. Processes that want the same package wait for
-the first one to compile it. Standard output is one line: {"packages": [{..., "path", "seconds",
+the first one to compile it. `tilery compile` calls this script. Standard output is one line: {"packages": [{..., "path", "seconds",
 "reused"}], "failed": [{"path", "reason"}]}. Exit code: 0, 1 if a compilation failed, 2 if there is
 something to put right first.
 """
@@ -43,6 +44,7 @@ from typing import Iterator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from cuda_paths import make_cuda_findable  # noqa: E402
+from process_group import end_with_stdin  # noqa: E402
 
 TORCH = "2.11.0"  # what programs that load the packages are built with, unless --torch says else
 PRECISIONS = {"fp32": "f32", "tf32": "f32", "fp16": "f16", "bf16": "bf16"}
@@ -109,7 +111,7 @@ class Target:
         self.wanted = {"gpu": device.name, "capability": device.capability, "torch": device.torch,
                        "tile": args.tile, "batch": batch, "precision": precision, "layout": layout,
                        "io_dtype": PRECISIONS[precision], "model_hash": args.model_hash,
-                       "options": options}
+                       "libraries": args.libraries_hash, "options": options}
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -142,11 +144,16 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--name", help="first part of the file names; default: the model's")
     parser.add_argument("--channels", type=int, help="that the model takes, if it doesn't say")
     parser.add_argument("--model-hash", help="hash of MODEL, as the caller counts it")
+    parser.add_argument("--library", type=Path, action="append", default=[], metavar="FILE",
+                        help="a library of custom operators, loaded before the model")
+    parser.add_argument("--libraries-hash", help="hash of all of them, as the caller counts it")
     parser.add_argument("--torch", default=TORCH, help="version that will load the packages")
     parser.add_argument("--max-autotune", action="store_true",
                         help="let the compiler try many forms of each kernel: minutes, not seconds")
     parser.add_argument("--inductor", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="any other setting of torch._inductor.config")
+    parser.add_argument("--end-with-stdin", action="store_true",
+                        help="end, with all that was started, when standard input closes")
     args = parser.parse_args(argv)
     for values, allowed, flag in ((args.precision, PRECISIONS, "--precision"),
                                   (args.layout, LAYOUTS, "--layout")):
@@ -162,6 +169,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     args = parse()
+    if args.end_with_stdin:
+        end_with_stdin()
     # Compilers and autotuners print what they like; standard output is for the report alone.
     report_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -173,8 +182,10 @@ def main() -> int:
     try:
         device = package_build.find_device(args.device, args.torch)
         args.out.mkdir(parents=True, exist_ok=True)
+        package_build.load_libraries(args.library)
         program = find_program(args.model, model_files.kind_of, model_files.Refused)
         args.model_hash = args.model_hash or sha256(args.model)
+        args.libraries_hash = args.libraries_hash or " ".join(map(sha256, args.library))
         source = package_build.Source(program, args.model, args.tile, args.channels, device)
         args.tile = source.tile
     except (model_files.Refused, OSError) as reason:
@@ -188,10 +199,13 @@ def main() -> int:
         try:
             with only_one(target.path):
                 there = package_build.existing(target.path, target.wanted)
+                if there is None:
+                    say(f"{target.path.name}: compiling")
                 facts = there or package_build.build(source, target)
         except Exception as error:  # one that can't be compiled leaves the others as they are
-            say(f"error: {target.path.name}: {error}")
-            report["failed"].append({"path": str(target.path), "reason": str(error)})
+            reason = str(error) or type(error).__name__
+            say(f"error: {target.path.name}: {reason}")
+            report["failed"].append({"path": str(target.path), "reason": reason})
             continue
         seconds = round(time.monotonic() - began, 1)
         report["packages"].append({**facts, "path": str(target.path), "seconds": seconds,

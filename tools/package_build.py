@@ -55,6 +55,15 @@ def find_device(name: str, wanted_torch: str) -> Device:
                   f"{major}.{minor}", version)
 
 
+def load_libraries(paths: list[Path]) -> None:
+    """Makes custom operators known; a model that uses them can't even be read without."""
+    for path in paths:
+        try:
+            torch.ops.load_library(str(path.resolve()))
+        except OSError as error:
+            raise Refused(f"--library {path}: can't be loaded: {error}") from error
+
+
 def existing(path: Path, wanted: dict) -> dict | None:
     """What the package at `path` says of itself, if it is whole and is what was wanted."""
     try:

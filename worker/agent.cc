@@ -107,7 +107,7 @@ class Agent {
     RunnerOptions options;
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
-    options.encode_threads = std::max(1, context->lanes);
+    options.encode_threads = std::max(1, start_.threads);
     options.lease_is_young = [this] { return LeaseIsYoung(); };
     tiles_ahead_ = 3 * context->batch * context->lanes;
     tiles_step_ = context->batch * context->lanes;
@@ -296,9 +296,17 @@ class Agent {
     Json stages = Json::object();
     const auto totals = profile_.totals();
     for (int i = 0; i < kStages; ++i) {
-      stages[StageName(static_cast<Stage>(i))] = {
-          {"s", totals[i].s}, {"calls", totals[i].calls}, {"bytes", totals[i].bytes}};
+      stages[StageName(static_cast<Stage>(i))] = {{"s", totals[i].s},
+                                                  {"calls", totals[i].calls},
+                                                  {"bytes", totals[i].bytes},
+                                                  {"under_model_s", totals[i].under_model_s}};
     }
+    const ModelTime::Totals model = profile_.model_time();
+    Json idle = Json::object(), queues = Json::object();
+    for (int i = 0; i < kIdleCauses; ++i)
+      idle[IdleCauseName(static_cast<IdleCause>(i))] = model.idle_s[i];
+    for (int i = 0; i < kQueues; ++i)
+      queues[QueueName(i)] = {{"mean", model.mean[i]}, {"most", model.most[i]}};
     Json trace = Json::array();
     const std::vector<TraceEvent> events = profile_.TakeTrace();
     for (size_t i = events.size() - std::min(events.size(), kTraceRows); i < events.size(); ++i) {
@@ -311,6 +319,9 @@ class Agent {
     const DeviceUse use = runner == nullptr ? DeviceUse{} : runner->device_use();
     client_->Send({{"type", "profile"},
                    {"stages", std::move(stages)},
+                   {"model_s", model.model_s},
+                   {"model_idle_s", std::move(idle)},
+                   {"queues", std::move(queues)},
                    {"busy_s", profile_.busy_s()},
                    {"alive_s", profile_.alive_s()},
                    {"peak_host_bytes", peak_memory_.load()},
@@ -373,6 +384,7 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
   if (!context.package.empty()) CheckUnchanged(context.package, context.package_hash);
   BackendOptions made;
   made.engine = EngineOptionsOf(context, start.device, here);
+  made.device_memory = context.device_memory;
   made.lost = [worker = start.worker](const std::string& why) {
     std::fprintf(stderr, "tilery-worker %s: its device is lost: %s\n", worker.c_str(), why.c_str());
     _exit(static_cast<int>(AgentEnd::kFailed));

@@ -10,12 +10,14 @@
 #include <string>
 
 #include "pipeline/engine.h"
+#include "pipeline/tuning.h"
 #include "worker/forward_loop.h"
 
 namespace tilery {
 
 struct BackendOptions {
   EngineOptions engine;
+  int64_t device_memory = 0;  // bytes that the models may take; 0: what is free
   // Called, on any thread, when the device is of no more use to this process, with the reason.
   std::function<void(const std::string&)> lost;
 };
@@ -30,6 +32,12 @@ class Backend {
   // What only the model itself can tell; as pipeline/engine.h says.
   virtual ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
                            const Index& tile) const = 0;
+  // The fastest way to run a model here that is near enough to fp32. CPUs measure nothing: they
+  // answer the batch that was asked for (else 1), in fp32 and nchw. Error(kUsage) naming what may
+  // be chosen, if it is something else that is asked for, or the environment contradicts it
+  // (NVIDIA_TF32_OVERRIDE); Error(kModel) with the model's own words if it can't be run, memory
+  // included.
+  virtual TuneResult Tune(const TuneRequest& request) const = 0;
   // Errors as Engine::Create.
   virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
   // The model of these options without an engine around it.

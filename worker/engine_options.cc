@@ -19,6 +19,7 @@ EngineOptions EngineOptionsOf(const WorkerContext& context, const std::string& d
   options.numerics.layout = context.layout;
   options.numerics.package = context.package_hash;
   options.package = context.package;
+  options.graph = context.graph;
   return options;
 }
 

@@ -3,29 +3,37 @@
 #include "cluster/message.h"
 #include "io/error.h"
 #include "pipeline/engine.h"
+#include "worker/probe_tune.h"
 
 namespace tilery {
 
 std::string AnswerProbe(const std::string& request, const Backend& backend) {
+  const auto reading = [](const auto& read) {
+    try {
+      return read();
+    } catch (const Json::exception& e) {
+      throw Error(Fault::kUsage, std::string("--probe: the request on standard input is no JSON "
+                                             "object as expected: ") +
+                                     e.what());
+    }
+  };
   std::string model, device;
   int dims = 2;
   int32_t channels_in = 0;
   Index tile{1, 1, 1};
-  try {
-    const Json json = Json::parse(request);
+  const Json json = reading([&] {
+    Json json = Json::parse(request);
     model = json.value("model", std::string());
     dims = json.value("dims", 2);
     channels_in = json.value("channels_in", 0);
     tile = json.value("tile", tile);
     device = json.value("device", std::string("cpu"));
-  } catch (const Json::exception& e) {
-    throw Error(Fault::kUsage, std::string("--probe: the request on standard input is no JSON "
-                                           "object as expected: ") +
-                                   e.what());
-  }
+    return json;
+  });
 
+  const bool tunes = json.contains("tune");
   ModelProbe probe;
-  if (!model.empty()) {
+  if (!model.empty() && !tunes) {
     try {
       probe = backend.Probe(model, dims, channels_in, tile);
     } catch (const std::exception& e) {
@@ -38,7 +46,7 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
     scale.push_back(r.num);
     scale.push_back(r.den);
   }
-  return Json{{"runs", probe.runs},
+  Json answer{{"runs", probe.runs},
               {"error", Printable(probe.error, 4000)},
               {"channels_in", probe.channels_in},
               {"channels_out", probe.channels_out},
@@ -48,8 +56,17 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
                 {"precision", numerics.precision},
                 {"layout", numerics.layout},
                 {"device_kind", numerics.device_kind},
-                {"torch", numerics.torch}}}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+                {"torch", numerics.torch}}}};
+  if (tunes) {
+    TuneRequest question;
+    question.model = model;
+    question.dims = dims;
+    question.channels_in = channels_in;
+    question.tile = tile;
+    answer["tuned"] =
+        reading([&] { return AnswerTune(json.at("tune"), std::move(question), backend); });
+  }
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace tilery

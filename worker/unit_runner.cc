@@ -70,6 +70,7 @@ struct UnitRunner::Impl {
   std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble;
   int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
   int64_t reading = 0;                       // of these: not yet in the engine
+  int64_t writing = 0;                       // of these: come back from it
   bool staging = false, assembling = false;
   bool expecting = false, draining = false, stopped = false;
   int64_t largest = 0, finished_units = 0;
@@ -95,6 +96,13 @@ struct UnitRunner::Impl {
     env.encode_threads = options.encode_threads;
     env.lease_is_young = std::move(options.lease_is_young);
     tiles_ahead = 3 * env.context->batch * env.context->lanes;
+  }
+
+  // Where the units are, for the profile. `mutex` is held.
+  void Count() {
+    profile.Units({static_cast<int64_t>(waiting_infer.size()), reading,
+                   // A unit may come back before its reader has said that it is through.
+                   std::max<int64_t>(begun_units - reading - writing, 0), writing});
   }
 
   // ---- Beginning units ----
@@ -177,6 +185,7 @@ struct UnitRunner::Impl {
         assemble.push_back(std::move(waiting_assemble.front()));
         waiting_assemble.pop_front();
       }
+      Count();
     }
     if (!infer.empty()) TellEngine();
     for (const TaskPtr& task : stage) {
@@ -215,6 +224,11 @@ struct UnitRunner::Impl {
       // Called on a thread of the engine, which must not wait for a disk.
       engine->Submit(std::move(input.work), [this, task, metadata](InferResult result) {
         auto shared = std::make_shared<InferResult>(std::move(result));
+        {
+          const std::lock_guard lock(mutex);
+          ++writing;
+          Count();
+        }
         writers.Post([this, task, metadata, shared] { Write(task, *metadata, *shared); });
       });
     } catch (...) {
@@ -224,6 +238,7 @@ struct UnitRunner::Impl {
     {
       const std::lock_guard lock(mutex);
       --reading;
+      Count();
     }
     TellEngine();
   }
@@ -250,7 +265,8 @@ struct UnitRunner::Impl {
       const std::lock_guard lock(mutex);
       --begun_units;
       begun_tiles -= task->tiles;
-      if (was_reading) --reading;
+      --(was_reading ? reading : writing);
+      Count();
     }
     Finish(task, outcome);
   }

@@ -47,6 +47,7 @@ class Gpu final : public CudaDevice {
       pinned_.Prepare(kFlagBytes + options_.result_bytes, options_.slots + 2);
     if (options_.seam_bytes > 0) pinned_.Prepare(options_.seam_bytes, options_.slots);
     context_.profile = &profile_;
+    context_.clock = &clock_;
     context_.device = options_.device;
     context_.channels_out = options_.engine.channels_out;
     context_.count = count_.get();
@@ -88,6 +89,7 @@ class Gpu final : public CudaDevice {
   std::unique_ptr<Lane> MakeLane() override {
     LaneContext context;
     context.profile = &profile_;
+    context.clock = &clock_;
     context.options = options_.engine;
     context.device = options_.device;
     context.gather = gather_;
@@ -96,6 +98,7 @@ class Gpu final : public CudaDevice {
     context.blending = &blending_;
     context.count = count_.get();
     context.pinned = &pinned_;
+    context.lost = options_.lost;
     context.gathered = [this] {
       { const std::lock_guard lock(mutex_); }  // not between the loader's look and its sleep
       changed_.notify_all();
@@ -276,6 +279,7 @@ class Gpu final : public CudaDevice {
 
   const CudaDeviceOptions options_;
   Profile& profile_;
+  DeviceClock clock_;
   const std::shared_ptr<AllocationCount> count_ = std::make_shared<AllocationCount>();
   const std::shared_ptr<RegisteredMemory> memory_;
   HostBuffers pinned_;

@@ -2,9 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <utility>
 
+#include "io/error.h"
 #include "pipeline/profile.h"
 
 namespace tilery::cuda {
@@ -30,8 +30,12 @@ struct CudaLane::Ring {
 
 class CudaLane::Output final : public CudaOutput {
  public:
-  Output(std::shared_ptr<Ring> ring, Place& place, Profile& profile, int64_t unit)
-      : ring_(std::move(ring)), place_(place), profile_(profile), unit_(unit) {}
+  Output(std::shared_ptr<Ring> ring, Place& place, const LaneContext& context, int64_t unit)
+      : ring_(std::move(ring)),
+        place_(place),
+        profile_(*context.profile),
+        clock_(*context.clock),
+        unit_(unit) {}
   ~Output() override {
     {
       const std::lock_guard lock(ring_->mutex);
@@ -49,12 +53,8 @@ class CudaLane::Output final : public CudaOutput {
   bool Finite(int64_t slot) const override {
     std::call_once(waited_, [&] {
       place_.checked.Wait();
-      const auto end = std::chrono::steady_clock::now();
       const auto add = [&](Stage stage, const OwnEvent& from, const OwnEvent& to, uint32_t row) {
-        const std::chrono::duration<double> took(SecondsBetween(from, to));
-        profile_.Add(stage, unit_, 0,
-                     end - std::chrono::duration_cast<std::chrono::steady_clock::duration>(took),
-                     end, row);
+        profile_.Add(stage, unit_, 0, clock_.When(from), clock_.When(to), row);
       };
       add(Stage::kCompute, place_.begun, place_.done, Profile::kModelRow);
       // Blending of the batch that had this place before: it came first on the same stream.
@@ -69,6 +69,7 @@ class CudaLane::Output final : public CudaOutput {
   const std::shared_ptr<Ring> ring_;
   Place& place_;
   Profile& profile_;
+  DeviceClock& clock_;
   const int64_t unit_;
   mutable std::once_flag waited_;
 };
@@ -85,6 +86,7 @@ GpuModelOptions ModelOptionsOf(const EngineOptions& o, int device) {
   options.batch = o.numerics.batch;
   options.precision = o.numerics.precision;
   options.layout = o.numerics.layout;
+  options.graph = o.graph;
   return options;
 }
 
@@ -178,12 +180,24 @@ std::shared_ptr<const BatchOutput> CudaLane::Forward() {
   gathering_ = false;
   const int index = next_;
   next_ = (next_ + 1) % static_cast<int>(ring_->places.size());
-  Run(*model_, place, context_.options.numerics.batch, index);
+  try {
+    Run(*model_, place, context_.options.numerics.batch, index);
+  } catch (const Error& e) {
+    // What holds the memory may be this process itself, in pieces; a fresh one has none of that.
+    if (freed_ && e.fault() == Fault::kTransient && context_.lost) context_.lost(e.what());
+    throw;
+  }
+  freed_ = false;
   {
     const std::lock_guard lock(ring_->mutex);
     place.free = false;
   }
-  return std::make_shared<Output>(ring_, place, *context_.profile, unit_);
+  return std::make_shared<Output>(ring_, place, context_, unit_);
+}
+
+void CudaLane::FreeMemory() {
+  freed_ = true;
+  FreeCaches();
 }
 
 std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t run) {
@@ -220,7 +234,7 @@ std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t r
     const std::lock_guard lock(careful_ring_->mutex);
     place.free = false;
   }
-  return std::make_shared<Output>(careful_ring_, place, *context_.profile, state.unit());
+  return std::make_shared<Output>(careful_ring_, place, context_, state.unit());
 }
 
 }  // namespace tilery::cuda

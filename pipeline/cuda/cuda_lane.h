@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "pipeline/cuda/cuda_unit.h"
@@ -15,6 +16,7 @@ namespace tilery::cuda {
 
 struct LaneContext {
   Profile* profile = nullptr;
+  DeviceClock* clock = nullptr;
   EngineOptions options;
   int device = 0;
   Stream gather = nullptr, finish = nullptr;
@@ -22,7 +24,8 @@ struct LaneContext {
   std::mutex* blending = nullptr;   // the order on `finish`
   AllocationCount* count = nullptr;
   HostBuffers* pinned = nullptr;
-  std::function<void()> gathered;  // some runs of a unit
+  std::function<void()> gathered;                // some runs of a unit
+  std::function<void(const std::string&)> lost;  // this process is of no more use; may be empty
 };
 
 // The options of a model that an engine's options ask for.
@@ -36,6 +39,7 @@ class CudaLane final : public Lane {
   void Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) override;
   void Repeat(int64_t from, int64_t to) override;
   std::shared_ptr<const BatchOutput> Forward() override;
+  void FreeMemory() override;
   std::shared_ptr<const BatchOutput> Careful(UnitMemory& unit, int64_t run) override;
 
  private:
@@ -52,6 +56,7 @@ class CudaLane final : public Lane {
   std::shared_ptr<Ring> ring_, careful_ring_;
   int next_ = 0;
   bool gathering_ = false;  // the place at next_ is being filled
+  bool freed_ = false;      // memory ran out, and this is the second try
   int64_t unit_ = -1;       // the first of the batch, for the profile
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "io/error.h"
+#include "pipeline/cuda/gpu_model.h"
 #include "pipeline/host_buffers.h"
 
 namespace tilery::cuda {
@@ -91,6 +92,27 @@ double SecondsBetween(const OwnEvent& begin, const OwnEvent& end) {
   return ms / 1e3;
 }
 
+DeviceClock::DeviceClock() { Set(); }
+
+// On an idle stream an event happens when it is recorded, and is seen a few microseconds later.
+void DeviceClock::Set() {
+  zero_.Record(stream_);
+  zero_.Wait();
+  host_zero_ = std::chrono::steady_clock::now();
+}
+
+DeviceClock::Time DeviceClock::When(const OwnEvent& event) {
+  // Times between events are floats of milliseconds: exact to 2 microseconds for this long.
+  constexpr auto kGood = std::chrono::seconds(16);
+  const std::lock_guard lock(mutex_);
+  const Time now = std::chrono::steady_clock::now();
+  if (now - host_zero_ > kGood) Set();
+  const std::chrono::duration<double> since_zero(SecondsBetween(zero_, event));
+  const Time when =
+      host_zero_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(since_zero);
+  return std::min(when, now);
+}
+
 DeviceBuffer::~DeviceBuffer() {
   if (data_ != nullptr) cudaFree(data_);
 }
@@ -105,7 +127,13 @@ std::byte* DeviceBuffer::Reserve(int64_t bytes) {
     capacity_ = 0;
   }
   void* memory = nullptr;
-  Check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc", bytes);
+  cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    FreeCaches();
+    status = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  }
+  Check(status, "cudaMalloc", bytes);
   data_ = static_cast<std::byte*>(memory);
   capacity_ = bytes;
   ++count_.device;

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "pipeline/cuda/kernels.h"
 #include "pipeline/engine.h"
@@ -53,13 +55,31 @@ class OwnEvent {
 // Seconds between two timed events that have happened.
 double SecondsBetween(const OwnEvent& begin, const OwnEvent& end);
 
+// When timed events happened, by the host's clock: what the host sees of them comes later.
+// Thread-safe.
+class DeviceClock {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  DeviceClock();
+  // Of an event that has happened, at most some minutes ago.
+  Time When(const OwnEvent& event);
+
+ private:
+  void Set();
+  std::mutex mutex_;  // guards all below
+  OwnStream stream_;
+  OwnEvent zero_{true};
+  Time host_zero_;
+};
+
 // Counts what the engine asks of the driver once it runs: must stay 0.
 struct AllocationCount {
   std::atomic<int64_t> device{0}, pinned{0};
   std::atomic<int64_t> device_bytes{0};
 };
 
-// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device.
+// Grows, never shrinks, in the sizes of HostBuffers. Growing waits for the whole device, and takes
+// what the model's caches can spare if nothing else is left.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(AllocationCount& count) : count_(count) {}

@@ -55,6 +55,7 @@ class UnitState;
 // What units share. Streams are used by one thread at a time, under `blending` or by the loader.
 struct UnitContext {
   Profile* profile = nullptr;
+  DeviceClock* clock = nullptr;
   int device = 0;
   int32_t channels_out = 3;
   AllocationCount* count = nullptr;

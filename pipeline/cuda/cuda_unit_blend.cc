@@ -1,7 +1,6 @@
 // The second half of a unit's way: blending, finishing, and the result on the host.
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -194,14 +193,10 @@ void UnitState::Finish() {
 // ---- The finisher ----
 
 void UnitState::AddTimes() const {
-  const auto now = std::chrono::steady_clock::now();
   const auto add = [&](Stage stage, const OwnEvent& begin, const OwnEvent& end, int64_t bytes,
                        uint32_t row) {
-    const auto since = [&](const OwnEvent& event) {
-      return now - std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                       std::chrono::duration<double>(SecondsBetween(event, slot_->copied)));
-    };
-    context_.profile->Add(stage, work_.unit, bytes, since(begin), since(end), row);
+    context_.profile->Add(stage, work_.unit, bytes, context_.clock->When(begin),
+                          context_.clock->When(end), row);
   };
   add(Stage::kH2d, slot_->load_begin, slot_->loaded, work_.input.bytes(), Profile::kCopyInRow);
   const int64_t bytes = restores_ ? sums_bytes() : result_bytes() + seam_bytes();

@@ -43,6 +43,7 @@ struct GpuMemory {
   int64_t reserved = 0, peak_reserved = 0;  // bytes
   int64_t segments = 0;                     // asked of the driver so far
   int64_t retries = 0;                      // times that caches were freed because memory ran out
+  int64_t refusals = 0;                     // of these: times that it did not help
 };
 
 // Used by one thread at a time, the one that made it.
@@ -53,7 +54,8 @@ class GpuModel {
   virtual GpuTensor input(int place) const = 0;
   // Enqueues one forward pass on stream(): reads input(place), and returns where the output will
   // be, which stays as it is until Run(place) is called again. Never waits for the device.
-  // Error(kModel) with the model's own message; Error(kTransient) if memory ran out.
+  // Error(kModel) with the model's own message; Error(kTransient) if memory ran out, also where a
+  // library inside went on without it: it may have taken another way, with another result.
   virtual GpuTensor Run(int place) = 0;
   // "CUDA graph", or "eager: <why the model could not be captured>".
   virtual const std::string& how() const = 0;
@@ -62,26 +64,44 @@ class GpuModel {
 // Loads the model, converts its weights once, proves a batch in every place of the ring (warm-up on
 // this thread, then capture), and checks the output's shape. Error(kModel) naming file and reason,
 // both shapes if they contradict, or "asked ... bytes, ... free" if it can't run at batch 1;
-// Error(kTransient) if the batch does not fit the memory, with the same numbers.
-// All inputs hold TrialValues() afterwards.
+// Error(kTransient) if the batch does not fit the memory, with the same numbers. A batch larger
+// than 1 does not fit either if a library inside was refused memory and went on without.
+// Error(kUsage) if NVIDIA_TF32_OVERRIDE, which CUDA's libraries obey above all, contradicts the
+// precision. All inputs hold TrialValues() afterwards.
 std::unique_ptr<GpuModel> LoadGpuModel(const GpuModelOptions& options);
 
 GpuMemory MemoryOf(int device);
 // Gives back what Torch's allocator keeps for later.
 void FreeCaches();
+// Gives back what libraries keep for streams of models that are gone. No model may be alive: a
+// graph may use it.
+void FreeWorkspaces();
+// From now on peak_reserved speaks of what comes.
+void ResetPeak(int device);
+// What Torch's allocator may take of this device at most, in bytes; 0: all there is. What goes
+// beyond is refused as if there were no more.
+void LimitMemory(int device, int64_t bytes);
 
 // Whether a file is an AOTInductor package, by its members; other files are taken for TorchScript.
 bool IsPackage(const std::filesystem::path& path);
+
+// What a package of tools/compile_model.py says of itself. Error(kModel) if it can't be read or
+// says nothing.
+struct PackageFacts {
+  int64_t batch = 1;
+  std::string precision, layout;  // as in GpuModelOptions
+};
+PackageFacts FactsOf(const std::filesystem::path& package);
 
 struct GpuInfo {
   int device = 0;                      // CUDA ordinal in this process
   std::string name, uuid;              // "NVIDIA H100 80GB HBM3", "GPU-xxxxxxxx-..."
   int major = 0, minor = 0;            // compute capability
   int64_t memory = 0, free = 0;        // bytes
-  std::string driver, runtime, cudnn;  // versions
+  std::string driver, runtime, cudnn;  // versions; the driver's is the newest CUDA that it runs
 };
-// Those that this process sees. Error(kUsage) with the driver's words if there are cards that can't
-// be used; empty if there are none.
+// Those that CUDA shows this process; a context is made on each. Error(kUsage) with the driver's
+// words if it can't be used; empty if there is no driver or no card.
 std::vector<GpuInfo> ListGpus();
 
 }  // namespace tilery::cuda

@@ -55,6 +55,8 @@ void WatchMemory() {
 
 int64_t RefusedDemands() { return refusals.times; }
 
+std::string LastRefusal() { return Numbers(true); }
+
 bool IsOutOfMemory(const std::exception& e, int64_t refused) {
   return refusals.times > refused || dynamic_cast<const std::bad_alloc*>(&e) != nullptr ||
          dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr || SaysOutOfMemory(MessageOf(e));

@@ -25,6 +25,8 @@ void WatchMemory();
 
 // How often this thread's demands for GPU memory were refused so far.
 int64_t RefusedDemands();
+// "asked ... bytes, ... free" of the last one.
+std::string LastRefusal();
 
 // Error to throw instead of `e`, caught while the model `doing` ("failed"). `refused` is
 // RefusedDemands() from before. GPU lost: kInternal. Memory: "asked ... bytes, ... free", kModel at

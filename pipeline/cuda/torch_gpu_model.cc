@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -115,7 +116,9 @@ class TorchGpuModel final : public GpuModel {
         graphs_->Replay(place);
       } else {
         const Scope scope(stream_);
+        const int64_t refused = RefusedDemands();
         RunEager(places_.at(place));
+        CheckRefused(refused);
       }
       return places_.at(place).out;
     });
@@ -137,6 +140,7 @@ class TorchGpuModel final : public GpuModel {
   // Answers of all places to the trial values, warm, captured where that works.
   void Prove() {
     const Scope scope(stream_);
+    const int64_t refused = RefusedDemands();
     const bool last = options_.layout == "nhwc";
     const auto format = last ? ChannelsLast(shape_.size()) : at::MemoryFormat::Contiguous;
     const at::ScalarType type = ScalarOf(forward_->input_type());
@@ -160,6 +164,7 @@ class TorchGpuModel final : public GpuModel {
     }
     if (!graphs_) PrepareEager(std::move(wanted));
     wanted = at::Tensor();
+    if (options_.batch > 1 && !options_.autotune) CheckRefused(refused);
     for (Place& place : places_) Fill(place);
     trial_ = at::Tensor();
     stream_.synchronize();
@@ -300,15 +305,30 @@ class TorchGpuModel final : public GpuModel {
       Describe(place);
     }
     wanted = at::Tensor();  // the runs below find the memory that later ones will find
+    int64_t refused = 0;
     for (int run = 0; run < 2; ++run) {
       for (Place& place : places_) {
+        refused = RefusedDemands();
         Fill(place);
         RunEager(place);
       }
     }
+    if (options_.batch == 1) usual_refusals_ = RefusedDemands() - refused;
   }
 
   void RunEager(Place& place) { place.output.copy_(Forwarded(place.input)); }
+
+  // cuDNN takes another engine if it is refused the memory that its first choice wants, which may
+  // change bytes. At batch 1 there is nothing smaller, so what happens every time is let pass.
+  void CheckRefused(int64_t before) const {
+    const int64_t refused = RefusedDemands() - before;
+    if (refused <= usual_refusals_) return;
+    throw Error(Fault::kTransient, "model " + Printable(options_.model.native()) + ": a batch of " +
+                                       std::to_string(options_.batch) + " was refused GPU memory " +
+                                       std::to_string(refused) +
+                                       " times and went on without, maybe by another way (" +
+                                       LastRefusal() + "); use a smaller batch or tile");
+  }
 
   const GpuModelOptions options_;
   const c10::cuda::CUDAStream stream_;
@@ -319,6 +339,7 @@ class TorchGpuModel final : public GpuModel {
   std::optional<Graphs> graphs_;
   std::vector<Place> places_;
   std::string how_;
+  int64_t usual_refusals_ = 0;  // in an eager run at batch 1
 };
 
 void Check(const GpuModelOptions& o) {
@@ -332,6 +353,13 @@ void Check(const GpuModelOptions& o) {
                                       ", layout " + o.layout + ", " + std::to_string(o.dims) +
                                       " dims, batch " + std::to_string(o.batch) + ", ring " +
                                       std::to_string(o.ring));
+  }
+  // Obeyed by cuBLAS and cuDNN above all that they are told.
+  const char* const given = std::getenv("NVIDIA_TF32_OVERRIDE");
+  const std::string tf32 = given == nullptr ? "" : given;
+  if ((tf32 == "0" && o.precision == "tf32") || (tf32 == "1" && o.precision == "fp32")) {
+    throw Error(Fault::kUsage, "precision " + o.precision + " can't be had while the environment " +
+                                   "says NVIDIA_TF32_OVERRIDE=" + tf32 + ": unset it");
   }
 }
 

@@ -141,6 +141,22 @@ std::unique_ptr<Forward> LoadPackage(const GpuModelOptions& options) {
   return std::make_unique<PackageForward>(options);
 }
 
+PackageFacts FactsOf(const std::filesystem::path& package) {
+  const std::string name = "package " + Printable(package.native());
+  std::optional<json> facts;
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(package.string());
+    facts = ReadJson(reader, "", kFacts);
+    if (facts) {
+      return {facts->at("batch").get<int64_t>(), facts->at("precision").get<std::string>(),
+              facts->at("layout").get<std::string>()};
+    }
+  } catch (const std::exception& e) {
+    throw Error(Fault::kModel, name + " can't be used: " + Reason(e) + kRemedy);
+  }
+  throw Error(Fault::kModel, name + " does not say what it was compiled for" + kRemedy);
+}
+
 bool IsPackage(const std::filesystem::path& path) {
   try {
     caffe2::serialize::PyTorchStreamReader reader(path.string());

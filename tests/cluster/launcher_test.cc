@@ -46,8 +46,9 @@ class Launcher : public testing::Test {
   }
   std::unique_ptr<LocalLauncher> Start(const std::string& what, const std::string& id = "w0") {
     return std::make_unique<LocalLauncher>(
-        Fakes() / "fake_tilery", std::vector<WorkerLaunch>{{id, what, 1}}, Endpoint{"127.0.0.1", 1},
-        std::string(64, 'a'), 1, folder_.path());
+        Fakes() / "fake_tilery",
+        std::vector<WorkerLaunch>{{id, what, 1, Fakes() / "fake_worker", {}}},
+        Endpoint{"127.0.0.1", 1}, std::string(64, 'a'), 1, folder_.path());
   }
   std::string Log(const std::string& id = "w0") {
     return ContentOf(folder_ / ("worker-" + id + ".log"));
@@ -228,7 +229,7 @@ TEST_F(Launcher, LibTorchIsFoundByTheWorkerFirst) {
 
 TEST_F(Launcher, AProgramThatIsMissingIsNamed) {
   const std::string why = ErrorOf(Fault::kInternal, [] {
-    LocalLauncher("/none/tilery", {{"w0", "cpu", 1}}, {"127.0.0.1", 1}, "t", 1);
+    LocalLauncher("/none/tilery", {{"w0", "cpu", 1, "/none/worker", {}}}, {"127.0.0.1", 1}, "t", 1);
   });
   EXPECT_NE(why.find("/none/tilery"), std::string::npos) << why;
 }

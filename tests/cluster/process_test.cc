@@ -27,6 +27,16 @@ std::string OutputOf(const std::string& script) {
   return text;
 }
 
+// Its parent may take a moment to reap it.
+bool IsGone(pid_t pid) {
+  for (int k = 0; k < 1000; ++k) {
+    const std::string stat = ContentOf("/proc/" + std::to_string(pid) + "/stat");
+    if (stat.empty() || stat.find(") Z ") != stat.npos) return true;
+    usleep(10000);
+  }
+  return false;
+}
+
 Ran RunScript(const std::string& script, const std::string& input = "") {
   return RunToEnd({"/bin/sh", {"-c", script}, {}}, input);
 }
@@ -133,6 +143,41 @@ TEST(WorkerStart, TravelsWholeAndNeedsAWholeLine) {
   ASSERT_EQ(write(a.get(), "{\"host\"", 7), 7);
   a.Reset();
   ErrorOf(Fault::kInternal, [&, fd = b.get()] { ReadWorkerStart(fd); });
+}
+
+TEST(RunToEnd, ALimitEndsAProgramWithAllThatItStarted) {
+  TempFolder folder;
+  const std::string script = "sleep 1000 & echo $! > " + (folder / "pid").string() + "; wait";
+  RunBounds bounds;
+  bounds.limit = std::chrono::milliseconds(300);
+  const Ran ran =
+      RunToEnd({.program = "/bin/sh", .arguments = {"-c", script}, .own_group = true}, "", bounds);
+  EXPECT_EQ(ran.by, Ran::By::kLimit);
+  EXPECT_EQ(ran.ended.words(), "signal 9 (Killed)");
+  EXPECT_TRUE(IsGone(std::stoi(ContentOf(folder / "pid"))));
+}
+
+TEST(RunToEnd, WhatAProgramLeavesBehindEndsWithIt) {
+  TempFolder folder;
+  const std::string script = "sleep 1000 & echo $! > " + (folder / "pid").string() + "; exit 3";
+  const Ran ran = RunToEnd({.program = "/bin/sh", .arguments = {"-c", script}, .own_group = true},
+                           "", RunBounds{});
+  EXPECT_EQ(ran.by, Ran::By::kItself);
+  EXPECT_EQ(ran.ended.words(), "exit code 3");
+  EXPECT_TRUE(IsGone(std::stoi(ContentOf(folder / "pid"))));
+}
+
+TEST(RunToEnd, TellsLinesAsTheyComeAndEndsWhenItIsAskedTo) {
+  const std::string script = "echo a >&2; printf 'b\\nc' >&2; cat";
+  std::vector<std::string> lines;
+  RunBounds bounds;
+  bounds.on_error_line = [&](const std::string& line) { lines.push_back(line); };
+  bounds.stop = [&] { return lines.size() == 2; };
+  bounds.hold_input = true;
+  const Ran ran =
+      RunToEnd({.program = "/bin/sh", .arguments = {"-c", script}, .own_group = true}, "", bounds);
+  EXPECT_EQ(ran.by, Ran::By::kStop);
+  EXPECT_EQ(lines, (std::vector<std::string>{"a", "b", "c"}));
 }
 
 }  // namespace

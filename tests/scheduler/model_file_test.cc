@@ -1,7 +1,6 @@
 #include "scheduler/model_file.h"
 
 #include <gtest/gtest.h>
-#include <zip.h>
 
 #include <map>
 
@@ -9,19 +8,10 @@
 #include "tests/io/expect_error.h"
 #include "tests/io/temp_folder.h"
 #include "tests/scheduler/expect_words.h"
+#include "tests/scheduler/zip_file.h"
 
 namespace tilery {
 namespace {
-
-void MakeZip(const std::filesystem::path& path, const std::map<std::string, std::string>& entries) {
-  zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
-  ASSERT_NE(archive, nullptr);
-  for (const auto& [name, text] : entries) {
-    zip_source_t* source = zip_source_buffer(archive, text.data(), text.size(), 0);
-    ASSERT_GE(zip_file_add(archive, name.c_str(), source, ZIP_FL_ENC_UTF_8), 0);
-  }
-  ASSERT_EQ(zip_close(archive), 0);
-}
 
 class ModelFileTest : public testing::Test {
  protected:
@@ -79,6 +69,30 @@ TEST_F(ModelFileTest, ACutFileIsRefused) {
   std::filesystem::resize_file(folder_ / "m.pt", std::filesystem::file_size(folder_ / "m.pt") / 2);
   ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "m.pt"); }),
               {"m.pt", "cut off"});
+}
+
+TEST_F(ModelFileTest, AnExportedProgramCanBeCompiledAndAPackageIsAlready) {
+  MakeZip(folder_ / "m.pt2", {{"m/models/model.json", "x"},
+                              {"m/extra/tilery.json", R"({"dims": 3, "tiling": {"tile": 64}})"}});
+  const ModelFile model = ReadModelFile(folder_ / "m.pt2", ModelUse::kCompile);
+  EXPECT_EQ(model.kind, "exported");
+  EXPECT_EQ(model.contract.dims, 3);
+  MakeZip(folder_ / "p.pt2", {{"p/data/aotinductor/model/x.so", "x"}});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { ReadModelFile(folder_ / "p.pt2", ModelUse::kCompile); }),
+              {"p.pt2", "compiled already"});
+}
+
+TEST_F(ModelFileTest, APackageTellsItsFactsIfItIsWhole) {
+  const std::map<std::string, std::string> entries = {
+      {"p/data/aotinductor/model/x.so", "x"}, {"p/extra/tilery_package.json", R"({"batch": 2})"}};
+  MakeZip(folder_ / "p.pt2", entries);
+  EXPECT_EQ(ReadPackageFacts(folder_ / "p.pt2"), R"({"batch": 2})");
+  const std::string whole = ContentOf(folder_ / "p.pt2");
+  MakeFile(folder_ / "cut.pt2", whole.substr(0, whole.size() - 5));
+  EXPECT_EQ(ReadPackageFacts(folder_ / "cut.pt2"), std::nullopt);
+  EXPECT_EQ(ReadPackageFacts(folder_ / "none.pt2"), std::nullopt);
+  MakeZip(folder_ / "foreign.pt2", {{"p/data/aotinductor/model/x.so", "x"}});
+  EXPECT_EQ(ReadPackageFacts(folder_ / "foreign.pt2"), std::nullopt);
 }
 
 }  // namespace

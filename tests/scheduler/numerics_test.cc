@@ -25,9 +25,15 @@ class NumericsTest : public testing::Test {
     resolved_.plan.params.resize(1);
     resolved_.plan.params[0].tiling.tile = {1, 64, 64};
   }
+  NumericsRecord Decide(const std::string& torch = "2.11") {
+    Numerics device;
+    device.batch = 0;
+    device.device_kind = "cpu/x";
+    device.torch = torch;
+    return DecideNumerics(job_, resolved_, "model", device, folder_.path());
+  }
   NumericsRecord Freeze(const std::string& torch = "2.11") {
-    const NumericsRecord record =
-        DecideNumerics(job_, resolved_, "model", "cpu/x", torch, folder_.path());
+    const NumericsRecord record = Decide(torch);
     KeepNumerics(record, folder_.path());
     return record;
   }
@@ -56,11 +62,11 @@ TEST_F(NumericsTest, TheSameJobKeepsItsRecord) {
 }
 
 TEST_F(NumericsTest, DecidingLeavesTheWorkFolderAsItWas) {
-  DecideNumerics(job_, resolved_, "model", "cpu/x", "2.11", folder_.path());
+  Decide();
   EXPECT_EQ(EntriesOf(folder_.path()), 0);
   Freeze();
   const std::string kept = ContentOf(folder_ / "numerics.json");
-  EXPECT_FALSE(DecideNumerics(job_, resolved_, "model", "cpu/x", "2.12", folder_.path()).known);
+  EXPECT_FALSE(Decide("2.12").known);
   EXPECT_EQ(ContentOf(folder_ / "numerics.json"), kept);
 }
 
@@ -82,6 +88,26 @@ TEST_F(NumericsTest, AnotherBatchIsTheJobsOwnDoingAndAnotherKey) {
   const NumericsRecord other = Freeze();
   EXPECT_NE(other.Key(), first.Key());
   EXPECT_TRUE(other.deviations.empty());
+}
+
+TEST_F(NumericsTest, ThePrecisionFollowsTheDeviceAndWhatIsWritten) {
+  std::vector<ItemParams> params(2);
+  const auto of = [&](DType dtype, bool labels, bool gpu) {
+    params[1].transfer.out_dtype = dtype;
+    params[1].transfer.labels = labels;
+    return PrecisionOf(job_, params, gpu);
+  };
+  EXPECT_EQ(of(DType::kU8, false, true), "fp16");
+  EXPECT_EQ(of(DType::kF16, false, true), "fp16");
+  EXPECT_EQ(of(DType::kU16, false, true), "tf32");
+  EXPECT_EQ(of(DType::kI16, false, true), "tf32");
+  EXPECT_EQ(of(DType::kF32, false, true), "tf32");
+  EXPECT_EQ(of(DType::kU16, true, true), "fp16");
+  EXPECT_EQ(of(DType::kU8, false, false), "fp32");
+  job_.model.precision = "bf16";
+  EXPECT_EQ(of(DType::kU16, false, true), "bf16");
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { PrecisionOf(job_, params, false); }),
+              {"model.precision", "bf16", "GPU", "fp32"});
 }
 
 TEST_F(NumericsTest, AGivenRecordIsFollowedToTheLetterOrRefused) {

@@ -43,7 +43,7 @@ class ProbeClientTest : public testing::Test {
     ProbeRequest request;
     request.model = "/m.pt";
     request.model_hash = "hash";
-    return AskWorker(request, warnings_);
+    return AskWorker(request, CpuSeat(), warnings_);
   }
   int64_t Calls() const {
     const std::string calls = ContentOf(folder_ / "calls");

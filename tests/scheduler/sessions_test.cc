@@ -60,6 +60,9 @@ TEST_F(Sessions, ProfilesMoveTraceEventsToTheClockOfTheRun) {
                             {{"stages", {{"read", {{"s", 1.5}, {"calls", 2}, {"bytes", 3}}}}},
                              {"busy_s", 4.0},
                              {"alive_s", 10.0},
+                             {"model_s", 2.5},
+                             {"model_idle_s", {{"read", 1.25}}},
+                             {"queues", {{"reading", {{"mean", 0.5}, {"most", 2}}}}},
                              {"peak_host_bytes", 77},
                              {"clock_us", 5000000},
                              {"trace", {{"read", 4000000, 20, 1, 7}, {"odd"}}}},
@@ -67,6 +70,9 @@ TEST_F(Sessions, ProfilesMoveTraceEventsToTheClockOfTheRun) {
   const WorkerReport report = SessionTable::Report(s, true, true);
   EXPECT_EQ(report.state, "busy");
   EXPECT_EQ(report.idle_s, 6.0);
+  EXPECT_EQ(report.model_s, 2.5);
+  EXPECT_EQ(report.model_idle_s.at("read"), 1.25);
+  EXPECT_EQ(report.queues.at("reading").at("most"), 2);
   EXPECT_EQ(report.peak_host_bytes, 77);
   EXPECT_EQ(report.stages.at("read").at("calls"), 2);
   EXPECT_EQ(report.trace, (std::vector<TraceRow>{{"read", 7000000, 20, 1, 7}}));
@@ -75,7 +81,9 @@ TEST_F(Sessions, ProfilesMoveTraceEventsToTheClockOfTheRun) {
 
 TEST_F(Sessions, NonsenseInReportsIsNoHarm) {
   Session& s = table_.Join(1, Json{{"worker", 5}, {"pid", "x"}}, queue_, 0);
-  SessionTable::TakeProfile(s, {{"stages", 3}, {"busy_s", "much"}, {"trace", "none"}}, 1);
+  SessionTable::TakeProfile(
+      s, {{"stages", 3}, {"busy_s", "much"}, {"queues", 1}, {"model_s", "x"}, {"trace", "none"}},
+      1);
   SessionTable::TakeRenewal(s, {{"phase", 1}, {"batches", "two"}}, 1);
   EXPECT_EQ(s.report.busy_s, 0);
 }

@@ -55,6 +55,11 @@ TEST(Wire, TheContextComesBackEqual) {
   c.scale = {Rational{1, 1}, Rational{1, 4}, Rational{2, 1}};
   c.batch = 8;
   c.lanes = 3;
+  c.graph = false;
+  c.device_memory = 1LL << 36;
+  c.layout = "nhwc";
+  c.package = "/w/model.pt2";
+  c.package_hash = "hash";
   c.device_kind = "cpu/x";
   c.params = {OddParams(), ItemParams{}};
   const WorkerContext d = ContextFromJson(Sent(ToJson(c)));
@@ -63,6 +68,11 @@ TEST(Wire, TheContextComesBackEqual) {
   EXPECT_EQ(d.scale, c.scale);
   EXPECT_EQ(d.batch, 8);
   EXPECT_EQ(d.lanes, 3);
+  EXPECT_FALSE(d.graph);
+  EXPECT_EQ(d.device_memory, 1LL << 36);
+  EXPECT_EQ(d.layout, "nhwc");
+  EXPECT_EQ(d.package, "/w/model.pt2");
+  EXPECT_EQ(d.package_hash, "hash");
   EXPECT_EQ(d.params, c.params);
 }
 

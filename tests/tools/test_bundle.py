@@ -1,8 +1,11 @@
 """The archive of tools/bundle holds what other machines lack, and runs from any folder."""
+import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -78,6 +81,29 @@ def test_the_worker_of_the_archive_starts_with_the_torch_that_tilery_torch_names
             ["ldd", unpacked / "bin/tilery-worker"], env={**os.environ, "LD_LIBRARY_PATH": torch},
             capture_output=True, text=True, check=True).stdout.splitlines() if " => " in line])
     assert used["libtorch_cpu.so"].startswith(torch)
+
+
+def test_models_are_compiled_by_the_scripts_of_the_archive(unpacked, tmp_path):
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as model:
+        model.writestr("m/models/model.json", "{}")
+        model.writestr("m/extra/tilery.json", '{"dims": 2}')
+    torch = re.search(r"^torch==(\S+)", (ROOT / "tools/requirements.txt").read_text(), re.M).group(1)
+    python = tmp_path / "python"  # names the script that it is asked to run
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && echo {torch} && exit\necho "error: $1" >&2\nexit 2\n')
+    python.chmod(0o755)
+    done = subprocess.run([unpacked / "bin/tilery", "compile", tmp_path / "m.pt2"], cwd="/", capture_output=True, text=True,
+                          env={"TILERY_PYTHON": str(python), "XDG_CACHE_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"tilery: {unpacked}/share/tilery/compile_model.py"
+
+
+def test_the_scripts_of_the_archive_bring_the_modules_of_ours_that_they_import(unpacked):
+    scripts = sorted((unpacked / "share/tilery").glob("*.py"))
+    imported = {name for script in scripts for node in ast.walk(ast.parse(script.read_text()))
+                for name in ([node.module] if isinstance(node, ast.ImportFrom) else
+                             [alias.name for alias in node.names] if isinstance(node, ast.Import) else [])}
+    ours = {name for name in imported if (ROOT / "tools" / f"{name}.py").exists()}
+    assert {"model_files", "package_build"} <= ours <= {script.stem for script in scripts}
 
 
 def test_an_archive_with_tests_runs_them_without_the_source_tree(tmp_path):

@@ -1,0 +1,225 @@
+#include "cluster/gpus.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "io/error.h"
+
+namespace tilery {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names and numbers of NVML's interface: docs.nvidia.com/deploy/nvml-api.
+class Nvml {
+ public:
+  using Device = void*;
+
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) {
+      why_ = "libnvidia-ml.so.1 of its driver was not found";
+      return;
+    }
+    const auto init = Find<int()>("nvmlInit_v2");
+    const int status = init == nullptr ? -1 : init();
+    ready_ = status == 0;
+    if (!ready_) why_ = Words(status);
+  }
+  ~Nvml() {
+    if (ready_) Call<int()>("nvmlShutdown");
+    if (library_ != nullptr) dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool found() const { return library_ != nullptr; }
+  bool ready() const { return ready_; }
+  const std::string& why() const { return why_; }
+
+  // The status of a call; -1 if the library has no such function.
+  template <typename Function, typename... Arguments>
+  int Call(const char* name, Arguments... arguments) const {
+    Function* const function = Find<Function>(name);
+    return function == nullptr ? -1 : function(arguments...);
+  }
+  std::string Text(const char* name) const {
+    char text[128] = {};
+    return Call<int(char*, unsigned)>(name, text, unsigned{sizeof(text) - 1}) == 0 ? text : "";
+  }
+  std::string Text(const char* name, Device device) const {
+    char text[128] = {};
+    const int status =
+        Call<int(Device, char*, unsigned)>(name, device, text, unsigned{sizeof(text) - 1});
+    return status == 0 ? text : "";
+  }
+  std::string Words(int status) const {
+    const auto words = Find<const char*(int)>("nvmlErrorString");
+    const char* const text = words == nullptr ? nullptr : words(status);
+    return text == nullptr ? "NVML's error " + std::to_string(status) : text;
+  }
+
+ private:
+  template <typename Function>
+  Function* Find(const char* name) const {
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+
+  void* const library_;
+  bool ready_ = false;
+  std::string why_;
+};
+
+std::string FirstLine(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Cards whose device files this process sees.
+std::vector<std::string> CardFiles() {
+  std::vector<std::string> cards;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/dev", error)) {
+    const std::string name = entry.path().filename().string();
+    const bool numbered = name.rfind("nvidia", 0) == 0 && name.size() > 6 &&
+                          std::all_of(name.begin() + 6, name.end(),
+                                      [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (numbered) cards.push_back(entry.path().string());
+  }
+  std::sort(cards.begin(), cards.end());
+  return cards;
+}
+
+// Cards on the bus that another driver than NVIDIA's has, or none: displays and 3-D controllers.
+// Those that are handed to a virtual machine are nobody's here.
+std::vector<std::string> CardsWithoutDriver() {
+  std::vector<std::string> cards;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/sys/bus/pci/devices", error)) {
+    const fs::path card = entry.path();
+    if (FirstLine(card / "vendor") != "0x10de") continue;
+    if (FirstLine(card / "class").rfind("0x03", 0) != 0) continue;
+    const std::string driver = fs::read_symlink(card / "driver", error).filename().string();
+    if (driver == "nvidia" || driver == "vfio-pci") continue;
+    cards.push_back("the card at PCI " + card.filename().string() +
+                    (driver.empty() ? ": it has no driver" : ": its driver is " + driver));
+  }
+  std::sort(cards.begin(), cards.end());
+  return cards;
+}
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::optional<int> Number(const std::string& text) {
+  int number = -1;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+Gpus FindGpus() {
+  Gpus gpus;
+  gpus.unusable = CardsWithoutDriver();
+  const Nvml nvml;
+  if (!nvml.ready()) {
+    for (const std::string& card : CardFiles()) gpus.unusable.push_back(card + ": " + nvml.why());
+    return gpus;
+  }
+  gpus.driver = nvml.Text("nvmlSystemGetDriverVersion");
+  unsigned count = 0;
+  nvml.Call<int(unsigned*)>("nvmlDeviceGetCount_v2", &count);
+  for (unsigned i = 0; i < count; ++i) {
+    const std::string which = "GPU " + std::to_string(i) + " (driver " + gpus.driver + "): ";
+    Nvml::Device device = nullptr;
+    const int status =
+        nvml.Call<int(unsigned, Nvml::Device*)>("nvmlDeviceGetHandleByIndex_v2", i, &device);
+    if (status != 0) {
+      constexpr int kNoPermission = 4;  // another's, on a machine that is shared
+      if (status != kNoPermission) gpus.unusable.push_back(which + nvml.Words(status));
+      continue;
+    }
+    Gpu gpu;
+    gpu.number = static_cast<int>(i);
+    gpu.name = nvml.Text("nvmlDeviceGetName", device);
+    gpu.uuid = nvml.Text("nvmlDeviceGetUUID", device);
+    nvml.Call<int(Nvml::Device, int*, int*)>("nvmlDeviceGetCudaComputeCapability", device,
+                                             &gpu.major, &gpu.minor);
+    struct Memory {
+      unsigned long long total, free, used;
+    } memory{};
+    nvml.Call<int(Nvml::Device, Memory*)>("nvmlDeviceGetMemoryInfo", device, &memory);
+    gpu.memory = static_cast<int64_t>(memory.total);
+    gpu.free = static_cast<int64_t>(memory.free);
+    if (gpu.uuid.empty()) {
+      gpus.unusable.push_back(which + "it says no UUID");
+    } else {
+      gpus.usable.push_back(std::move(gpu));
+    }
+  }
+  return gpus;
+}
+
+std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus, const std::vector<std::string>& words) {
+  std::vector<bool> chosen(gpus.size());
+  std::vector<Gpu> selected;
+  for (const std::string& word : words) {
+    const std::optional<int> number =
+        word.rfind("cuda:", 0) == 0 ? Number(word.substr(5)) : std::nullopt;
+    bool known = false;
+    for (size_t i = 0; i < gpus.size(); ++i) {
+      const Gpu& gpu = gpus[i];
+      const bool by_uuid = word.rfind("GPU-", 0) == 0 && gpu.uuid.rfind(word, 0) == 0;
+      if (word != "cuda" && !(number && gpu.number == *number) && !by_uuid &&
+          Lower(gpu.name) != Lower(word))
+        continue;
+      known = true;
+      if (!chosen[i]) selected.push_back(gpu);
+      chosen[i] = true;
+    }
+    if (known) continue;
+    std::string there;
+    for (const Gpu& gpu : gpus) {
+      there += (there.empty() ? "" : "; ") + std::string("cuda:") + std::to_string(gpu.number) +
+               " (" + gpu.name + ", " + gpu.uuid + ")";
+    }
+    throw Error(Fault::kUsage,
+                "execution.devices: '" + Printable(word, 100) + "' is not there; there is " +
+                    (there.empty() ? "no GPU that this process may use" : there) + ", and cpu");
+  }
+  return selected;
+}
+
+std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus, const char* value) {
+  if (value == nullptr) return gpus;
+  std::vector<Gpu> visible;
+  const std::string all(value);
+  for (size_t begin = 0; begin <= all.size();) {
+    const size_t end = std::min(all.find(',', begin), all.size());
+    std::string word = all.substr(begin, end - begin);
+    begin = end + 1;
+    std::erase_if(word, [](unsigned char c) { return std::isspace(c) != 0; });
+    const std::optional<int> number = Number(word);
+    const auto its = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
+      return number ? gpu.number == *number
+                    : word.rfind("GPU-", 0) == 0 && gpu.uuid.rfind(word, 0) == 0;
+    });
+    if (its == gpus.end()) break;
+    visible.push_back(*its);
+  }
+  return visible;
+}
+
+}  // namespace tilery

@@ -1,0 +1,280 @@
+#include "scheduler/gpu_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/error.h"
+#include "io/file.h"
+#include "scheduler/compile_client.h"
+#include "scheduler/wire.h"
+
+namespace tilery {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A compilation takes from half a minute to two; what would run for less is not worth one.
+constexpr double kWorthCompiling_s = 120;
+constexpr double kShareOfFree = 0.9;  // of a GPU's memory, where several workers divide it
+
+// Wider ones to fall back to.
+std::vector<std::string> From(const std::string& precision) {
+  std::vector<std::string> all = {precision};
+  if (precision == "fp16" || precision == "bf16") all.push_back("tf32");
+  if (precision != "fp32") all.push_back("fp32");
+  return all;
+}
+
+fs::path ReportFile(const fs::path& work) { return work / "tuning.json"; }
+
+// The first infer unit of the plan.
+void AddSample(const Plan& plan, TuningRequest& request) {
+  const auto item = std::find_if(plan.items.begin(), plan.items.end(),
+                                 [](const Item& i) { return i.refused.empty(); });
+  if (item == plan.items.end()) return;
+  UnitWork work;
+  work.item = item - plan.items.begin();
+  work.input = item->input;
+  work.stamp = item->stamp;
+  work.header = item->header;
+  work.sizing = item->sizing;
+  request.work = ToJson(work);
+  request.params = ToJson(plan.params[static_cast<size_t>(item->params)]);
+}
+
+// Bytes that units take on a GPU beside the model: the slots of the item with the largest, and one
+// more for those in between. 0 where the usual reserve is enough, so that most jobs ask the same
+// question.
+int64_t ReserveFor(const Plan& plan, int64_t memory) {
+  constexpr int64_t kSlots = 4, kUsualShare = 20, kLeast = int64_t{256} << 20;
+  const auto largest =
+      std::max_element(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) {
+        return (a.refused.empty() ? a.tiles : -1) < (b.refused.empty() ? b.tiles : -1);
+      });
+  if (largest == plan.items.end() || !largest->refused.empty()) return 0;
+  const Transfer& t = plan.params[static_cast<size_t>(largest->params)].transfer;
+  const auto geometry = plan.Geometry(largest - plan.items.begin());
+  const auto bytes = [](DType dtype) { return static_cast<int64_t>(DTypeSize(dtype)); };
+  const int64_t input =
+      geometry->unit_input(0).voxels() * largest->header.channels * bytes(t.in_dtype);
+  const int64_t output =
+      geometry->unit_cover(0).voxels() * (4 * t.accumulators + t.out_channels * bytes(t.out_dtype));
+  int64_t reserve = kLeast;
+  while (reserve < kSlots * (input + output)) reserve *= 2;
+  return reserve <= std::max(memory / kUsualShare, kLeast) ? 0 : reserve;
+}
+
+class Chooser {
+ public:
+  Chooser(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+          const ProbeAnswer& device, const fs::path& work,
+          const std::function<void(const std::string&)>& say, std::vector<std::string>& warnings)
+      : job_(job),
+        prepared_(prepared),
+        devices_(devices),
+        device_(device),
+        work_(work),
+        say_(say),
+        warnings_(warnings) {
+    const ItemParams& params = prepared.resolved.plan.params.at(0);
+    request_.model = prepared.model.path;
+    request_.model_hash = prepared.model.hash;
+    request_.dims = prepared.resolved.dims;
+    request_.channels_in = params.transfer.model_in;
+    request_.channels_out = params.transfer.model_out;
+    request_.tile = params.tiling.tile;
+    request_.scale = params.tiling.scale;
+    request_.batch = job.execution.batch.value_or(0);
+    request_.memory = MemoryOfWorker(job, devices);
+    request_.reserve = ReserveFor(prepared.resolved.plan,
+                                  request_.memory > 0 ? request_.memory : devices.seats[0].memory);
+    request_.any_input = !job.model.max_error;
+    AddSample(prepared.resolved.plan, request_);
+  }
+
+  GpuChoice Choose() {
+    const std::string wanted = PrecisionOf(job_, prepared_.resolved.plan.params, true);
+    if (auto known = Known(wanted)) return *known;
+    for (const std::string& precision : From(wanted)) {
+      if (!Measure(precision)) continue;
+      UsePackages();
+      break;
+    }
+    return Take();
+  }
+
+ private:
+  // What an earlier run of this work folder went by.
+  std::optional<GpuChoice> Known(const std::string& precision) const {
+    const auto record = KnownNumerics(work_);
+    if (!record || record->model_hash != request_.model_hash || record->tile != request_.tile)
+      return std::nullopt;
+    const Numerics& n = record->numerics;
+    if (n.device_kind != device_.device_kind || n.torch != device_.torch) return std::nullopt;
+    if (request_.batch > 0 && n.batch != request_.batch) return std::nullopt;
+    const auto allowed = From(precision);
+    const bool wide = job_.model.max_error
+                          ? std::find(allowed.begin(), allowed.end(), n.precision) != allowed.end()
+                          : n.precision == precision;
+    if (!wide || (job_.model.compile == "off" && !n.package.empty())) return std::nullopt;
+    GpuChoice choice;
+    choice.numerics = n;
+    try {
+      if (StampOf(ReportFile(work_))) choice.report = Json::parse(ReadSmallFile(ReportFile(work_)));
+      choice.graph = choice.report.value("graph", true);
+    } catch (const std::exception&) {
+      // For people only.
+    }
+    if (!n.package.empty()) {
+      choice.package = PackageFile(work_, n.package);
+      if (!StampOf(choice.package) || HashFile(choice.package) != n.package) return std::nullopt;
+    }
+    return choice;
+  }
+
+  // Whether the model is near enough to fp32 in this precision; the last one always is.
+  bool Measure(const std::string& precision) {
+    request_.precision = precision;
+    say_(fmt::format("finding the fastest way to run {} in {} on {}", Printable(request_.model),
+                     precision, devices_.seats[0].name));
+    tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
+    for (const std::string& note : tuning_.notes) say_(note);
+    if (!job_.model.max_error || precision == "fp32") return true;
+    const auto& error = tuning_.error;
+    if (error.nonfinite == 0 && error.max <= *job_.model.max_error) return true;
+    say_(
+        fmt::format("{} is off by {:.3g} from fp32 (max_error {:.3g}{}): a wider precision is used",
+                    precision, error.max, *job_.model.max_error,
+                    error.nonfinite > 0 ? ", and not finite where fp32 is" : ""));
+    return false;
+  }
+
+  void UsePackages() {
+    if (job_.model.compile == "off") return;
+    const double alone = static_cast<double>(prepared_.resolved.plan.tiles) /
+                         std::max(tuning_.tiles_per_s, 1e-9) /
+                         static_cast<double>(devices_.seats.size());
+    const DeviceSeat& seat = devices_.seats[0];
+    CompileRequest compile;
+    compile.model = request_.model;
+    compile.model_hash = request_.model_hash;
+    compile.device = seat.device;
+    compile.device_uuid = seat.uuid;
+    compile.device_name = seat.name;
+    compile.capability = seat.capability;
+    compile.dims = request_.dims;
+    compile.tile.assign(request_.tile.begin() + (3 - request_.dims), request_.tile.end());
+    compile.batches = {tuning_.batch};
+    compile.precisions = {request_.precision};
+    compile.layouts = {"nhwc", "nchw"};
+    compile.channels_in = request_.channels_in;
+    compile.look_only = alone < kWorthCompiling_s;
+    const CompileResult compiled = CompilePackages(compile, say_);
+    if (!compile.look_only && !compiled.reason.empty())
+      say_("not compiled, runs as it is: " + compiled.reason);
+    if (compiled.packages.empty()) return;
+    for (const CompiledPackage& package : compiled.packages)
+      request_.packages.push_back({package.path, package.hash});
+    // At the batch that they were compiled for.
+    const int64_t asked = std::exchange(request_.batch, tuning_.batch);
+    try {
+      const Tuning with = AskTuning(request_, seat, warnings_);
+      for (const std::string& note : with.notes) say_(note);
+      const bool near = !job_.model.max_error ||
+                        (with.error.nonfinite == 0 && with.error.max <= *job_.model.max_error);
+      if (near || request_.precision == "fp32")
+        tuning_ = with;
+      else
+        say_(fmt::format("compiled it is off by {:.3g} from fp32 (max_error {:.3g}): runs as it is",
+                         with.error.max, *job_.model.max_error));
+    } catch (const Error& e) {
+      say_(std::string("compiled it does not run, so it runs as it is: ") + e.what());
+    }
+    request_.batch = asked;
+  }
+
+  GpuChoice Take() const {
+    GpuChoice choice;
+    choice.numerics.batch = tuning_.batch;
+    choice.numerics.precision = request_.precision;
+    choice.numerics.layout = tuning_.layout;
+    choice.numerics.device_kind = device_.device_kind;
+    choice.numerics.torch = device_.torch;
+    if (tuning_.package >= 0) {
+      const auto& package = request_.packages.at(static_cast<size_t>(tuning_.package));
+      choice.numerics.package = package.hash;
+      choice.package = PackageFile(work_, package.hash);
+      Copy(package.path, choice.package);
+    }
+    const auto& error = tuning_.error;
+    choice.graph = tuning_.graph;
+    choice.report = {{"how", tuning_.how},
+                     {"graph", tuning_.graph},
+                     {"compiled", tuning_.package >= 0},
+                     {"layout", tuning_.layout},
+                     {"tiles_per_s", tuning_.tiles_per_s},
+                     {"device_bytes", tuning_.bytes},
+                     {"error_against_fp32",
+                      {{"tiles", error.tiles},
+                       {"max", error.max},
+                       {"mean", error.mean},
+                       {"lowest", error.lowest},
+                       {"highest", error.highest},
+                       {"nonfinite", error.nonfinite},
+                       {"real_input", error.real_input},
+                       {"unknown", Printable(error.unknown, 1000)}}}};
+    return choice;
+  }
+
+  static void Copy(const fs::path& from, const fs::path& to) {
+    if (StampOf(to)) return;  // its name is its content's
+    const fs::path attempt = to.string() + ".part";
+    std::error_code failed;
+    fs::copy_file(from, attempt, fs::copy_options::overwrite_existing, failed);
+    if (!failed) fs::rename(attempt, to, failed);
+    if (failed)
+      throw Error(Fault::kOutput, fmt::format("copy {} to {}: {}", Printable(from.string()),
+                                              Printable(to.string()), failed.message()));
+  }
+
+  const Job& job_;
+  const Prepared& prepared_;
+  const DeviceChoice& devices_;
+  const ProbeAnswer& device_;
+  const fs::path& work_;
+  const std::function<void(const std::string&)>& say_;
+  std::vector<std::string>& warnings_;
+  TuningRequest request_;
+  Tuning tuning_;
+};
+
+}  // namespace
+
+GpuChoice ChooseForGpu(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+                       const ProbeAnswer& device, const fs::path& work,
+                       const std::function<void(const std::string&)>& say,
+                       std::vector<std::string>& warnings) {
+  return Chooser(job, prepared, devices, device, work, say, warnings).Choose();
+}
+
+int64_t MemoryOfWorker(const Job& job, const DeviceChoice& devices) {
+  const auto seats = static_cast<int64_t>(devices.seats.size());
+  const int64_t workers = job.execution.workers.value_or(static_cast<int>(seats));
+  const int64_t sharing = (workers + seats - 1) / seats;
+  if (job.execution.gpu_memory) return *job.execution.gpu_memory / sharing;
+  if (sharing == 1) return 0;
+  return static_cast<int64_t>(kShareOfFree * static_cast<double>(devices.seats[0].memory)) /
+         sharing;
+}
+
+void KeepReport(const GpuChoice& choice, const fs::path& work) {
+  if (choice.report.is_null()) return;
+  WriteFileAtomically(ReportFile(work), choice.report.dump(1) + "\n", Durability::kRename);
+}
+
+fs::path PackageFile(const fs::path& work, const std::string& hash) {
+  return work / ("model-" + hash + ".pt2");
+}
+
+}  // namespace tilery

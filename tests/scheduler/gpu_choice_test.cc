@@ -1,0 +1,221 @@
+// With a GPU's worker of a few shell lines, whose answers lie in files.
+#include "scheduler/gpu_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "io/file.h"
+#include "tests/io/expect_error.h"
+#include "tests/io/temp_folder.h"
+#include "tests/scheduler/expect_words.h"
+#include "tests/scheduler/plan_inputs.h"
+
+namespace tilery {
+namespace {
+
+class GpuChoiceTest : public testing::Test {
+ protected:
+  GpuChoiceTest() {
+    setenv("XDG_CACHE_HOME", (folder_ / "cache").c_str(), 1);
+    setenv("TILERY_PYTHON", "/none/python", 1);
+    // The answer of the n-th question is in answer.n; what was asked is kept in asked.n.
+    Script("n=$(ls " + At("") + " | grep -c '^asked'); cat > " + At("asked.") + "$n; cat " +
+           At("answer.") + "$n; echo \"$NVIDIA_TF32_OVERRIDE\" > " + At("override.") + "$n");
+    MakeFile(folder_ / "m.pt", "model");
+    std::filesystem::create_directory(folder_ / "work");
+
+    prepared_.model.path = At("m.pt");
+    prepared_.model.hash = "hash";
+    prepared_.resolved.dims = 2;
+    Plan& plan = prepared_.resolved.plan;
+    plan.params.resize(1);
+    plan.params[0].tiling.tile = {1, 64, 64};
+    plan.tiles = 100;
+    Item item;
+    item.refused = "it is damaged";
+    plan.items.push_back(item);
+    item = {};
+    item.input = "/in/b.png";
+    item.header = HeaderOf("png", {1, 90, 90}, 3);
+    plan.items.push_back(item);
+
+    DeviceSeat seat;
+    seat.device = "cuda:0";
+    seat.executable = folder_ / "worker";
+    seat.name = "NVIDIA H100";
+    seat.capability = "9.0";
+    seat.memory = 1000;
+    devices_.seats.push_back(seat);
+    device_.device_kind = "cuda/9.0/NVIDIA H100";
+    device_.torch = "2.11";
+  }
+  ~GpuChoiceTest() override {
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("TILERY_PYTHON");
+  }
+  std::string At(const std::string& name) const { return (folder_ / name).string(); }
+  void Script(const std::string& lines) {
+    MakeFile(folder_ / "worker", "#!/bin/sh\n" + lines + "\n");
+    std::filesystem::permissions(folder_ / "worker", std::filesystem::perms::owner_all);
+  }
+  struct Answered {
+    int64_t batch = 16;
+    double tiles_per_s = 50, max = 0.01;
+    int64_t nonfinite = 0;
+    std::string error = "", fault = "";
+  };
+  void Answer(int n, const Answered& a) {
+    const Json tuned = {{"error", a.error},
+                        {"fault", a.fault},
+                        {"form",
+                         {{"precision", "x"},
+                          {"batch", a.batch},
+                          {"layout", "nhwc"},
+                          {"package", -1},
+                          {"graph", true}}},
+                        {"how", "CUDA graph"},
+                        {"tiles_per_s", a.tiles_per_s},
+                        {"bytes", 77},
+                        {"memory", 100},
+                        {"output_error",
+                         {{"tiles", 4},
+                          {"max", a.max},
+                          {"mean", 0.001},
+                          {"lowest", -1},
+                          {"highest", 1},
+                          {"nonfinite", a.nonfinite},
+                          {"real_input", true},
+                          {"unknown", ""}}},
+                        {"trials", Json::array()},
+                        {"notes", {"a note"}}};
+    MakeFile(folder_ / ("answer." + std::to_string(n)), Json{{"tuned", tuned}}.dump() + "\n");
+  }
+  Json Asked(int n) { return Json::parse(ContentOf(folder_ / ("asked." + std::to_string(n)))); }
+  int Questions() {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      count += entry.path().filename().string().rfind("asked", 0) == 0 ? 1 : 0;
+    return count;
+  }
+  GpuChoice Choose() {
+    said_.clear();
+    return ChooseForGpu(
+        job_, prepared_, devices_, device_, folder_ / "work",
+        [&](const std::string& line) { said_ += line + "\n"; }, warnings_);
+  }
+  void Keep(const GpuChoice& choice) {
+    KeepNumerics(
+        DecideNumerics(job_, prepared_.resolved, "hash", choice.numerics, folder_ / "work"),
+        folder_ / "work");
+    KeepReport(choice, folder_ / "work");
+  }
+
+  TempFolder folder_;
+  Job job_ = JobOf();
+  Prepared prepared_;
+  DeviceChoice devices_;
+  ProbeAnswer device_;
+  std::string said_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(GpuChoiceTest, AWorkerIsAskedOnceForAllJobsOfOneModelAndTile) {
+  Answer(0, {});
+  const GpuChoice choice = Choose();
+  EXPECT_EQ(choice.numerics.batch, 16);
+  EXPECT_EQ(choice.numerics.layout, "nhwc");
+  EXPECT_EQ(choice.numerics.precision, "fp16");
+  EXPECT_EQ(choice.numerics.device_kind, "cuda/9.0/NVIDIA H100");
+  EXPECT_EQ(choice.numerics.package, "");
+  EXPECT_EQ(choice.report.at("error_against_fp32").at("max"), 0.01);
+  ExpectWords(said_, {"a note"});
+  EXPECT_EQ(ContentOf(folder_ / "override.0"), "0\n");
+  const Json asked = Asked(0);
+  EXPECT_EQ(asked.at("model"), At("m.pt"));
+  EXPECT_EQ(asked.at("tile"), (Json{1, 64, 64}));
+  EXPECT_EQ(asked.at("tune").at("precisions"), Json{"fp16"});
+  EXPECT_EQ(asked.at("tune").at("sample").at("work").at("input"), "/in/b.png");
+
+  prepared_.resolved.plan.items[1].input = "/in/another.png";
+  EXPECT_EQ(Choose().numerics.batch, 16);
+  EXPECT_EQ(Questions(), 1) << "the user's cache has it";
+  Answer(1, {.batch = 8});
+  prepared_.resolved.plan.params[0].tiling.tile = {1, 128, 128};
+  EXPECT_EQ(Choose().numerics.batch, 8);
+}
+
+TEST_F(GpuChoiceTest, WhatAWorkFolderBeganGoesOn) {
+  Answer(0, {.batch = 4});
+  Keep(Choose());
+  std::filesystem::remove_all(folder_ / "cache");
+  const GpuChoice again = Choose();
+  EXPECT_EQ(again.numerics.batch, 4);
+  EXPECT_EQ(again.numerics.layout, "nhwc");
+  EXPECT_EQ(again.report.at("tiles_per_s"), 50);
+  EXPECT_EQ(Questions(), 1);
+  EXPECT_TRUE(
+      DecideNumerics(job_, prepared_.resolved, "hash", again.numerics, folder_ / "work").known);
+
+  Answer(1, {.batch = 2});
+  job_.execution.batch = 2;
+  EXPECT_EQ(Choose().numerics.batch, 2);
+  EXPECT_EQ(Asked(1).at("tune").at("batch"), 2);
+}
+
+TEST_F(GpuChoiceTest, WhatIsTooFarFromFp32RunsInAWiderPrecision) {
+  job_.model.max_error = 0.005;
+  Answer(0, {.max = 0.02});
+  Answer(1, {.batch = 8, .max = 0.001, .nonfinite = 1});
+  Answer(2, {.batch = 2, .max = 0});
+  const GpuChoice choice = Choose();
+  EXPECT_EQ(choice.numerics.precision, "fp32");
+  EXPECT_EQ(choice.numerics.batch, 2);
+  ExpectWords(said_, {"fp16 is off by 0.02", "0.005", "tf32", "not finite"});
+  EXPECT_EQ(ContentOf(folder_ / "override.1"), "\n") << "TF32 stays on";
+  EXPECT_EQ(ContentOf(folder_ / "override.2"), "0\n");
+  Keep(choice);
+  EXPECT_EQ(Choose().numerics.precision, "fp32");
+  EXPECT_EQ(Questions(), 3);
+  // Another first unit is another error.
+  prepared_.resolved.plan.items[1].input = "/in/another.png";
+  std::filesystem::remove(folder_ / "work" / "numerics.json");
+  Answer(3, {.max = 0.001});
+  EXPECT_EQ(Choose().numerics.precision, "fp16");
+}
+
+TEST_F(GpuChoiceTest, OnlyWhatRunsLongIsCompiled) {
+  Answer(0, {.tiles_per_s = 1});
+  Choose();
+  EXPECT_EQ(said_.find("compiled"), std::string::npos) << said_;
+  prepared_.resolved.plan.tiles = 200;
+  Choose();
+  ExpectWords(said_, {"not compiled", "/none/python"});
+  job_.model.compile = "off";
+  Choose();
+  EXPECT_EQ(said_.find("compiled"), std::string::npos) << said_;
+}
+
+TEST_F(GpuChoiceTest, AModelThatDoesNotRunIsRefusedInItsOwnWords) {
+  Answer(0, {.error = "m.pt: 9 bytes asked, 8 free", .fault = "model"});
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose(); }), {"m.pt", "9 bytes asked"});
+  Answer(1, {.error = "busy", .fault = "transient"});
+  ExpectWords(ErrorOf(Fault::kTransient, [&] { Choose(); }), {"busy"});
+  MakeFile(folder_ / "answer.2", "{}");
+  ExpectWords(ErrorOf(Fault::kInternal, [&] { Choose(); }), {"not understood"});
+}
+
+TEST_F(GpuChoiceTest, WorkersOnOneGpuShareItsMemory) {
+  Answer(0, {});
+  job_.execution.workers = 3;
+  Choose();
+  EXPECT_EQ(Asked(0).at("tune").at("memory"), 300);
+  Answer(1, {});
+  job_.execution.gpu_memory = 600;
+  Choose();
+  EXPECT_EQ(Asked(1).at("tune").at("memory"), 200);
+}
+
+}  // namespace
+}  // namespace tilery
