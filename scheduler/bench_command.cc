@@ -5,10 +5,8 @@
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
-#include <set>
 
 #include "cluster/process.h"
-#include "cluster/worker_start.h"
 #include "io/error.h"
 #include "io/file.h"
 #include "scheduler/bench.h"
@@ -30,8 +28,12 @@ class Place {
       if (key == "execution.work") folder_ = fs::absolute(values.at(0)).lexically_normal();
     }
     kept_ = !folder_.empty();
-    if (kept_) return;
     std::error_code error;
+    if (kept_) {
+      fs::create_directories(folder_, error);
+      if (error) throw Error(Fault::kOutput, Printable(folder_.string()) + ": " + error.message());
+      return;
+    }
     std::string name = (fs::temp_directory_path(error) / "tilery-bench-XXXXXX").string();
     if (error || mkdtemp(name.data()) == nullptr) {
       throw Error(Fault::kOutput, Errno("make a folder for files as " + Printable(name), errno) +
@@ -69,7 +71,7 @@ Json Described(const BenchOptions& options, const BenchSetup& setup) {
           {"model_hash", c.model_hash},
           {"package", c.package},
           {"package_hash", setup.package_hash},
-          {"device", setup.device},
+          {"device", setup.seat.device},
           {"precision", c.precision},
           {"layout", c.layout},
           {"batch", c.batch},
@@ -93,15 +95,14 @@ Json Described(const BenchOptions& options, const BenchSetup& setup) {
 
 // Of the one-shot child; also describes the device where nothing is measured in memory.
 Json AskBench(const BenchSetup& setup) {
-  auto environment = WorkerEnvironment();
-  for (const auto& variable : setup.seat.EnvironmentFor(setup.request.context.precision))
-    environment.push_back(variable);
-  const std::filesystem::path& program = setup.seat.executable;
   const std::string asked =
       ToJson(setup.request).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   Ran ran;
   try {
-    ran = RunToEnd({program, {"--bench"}, environment}, asked);
+    ran = RunToEnd({setup.seat.executable,
+                    {"--bench"},
+                    setup.seat.EnvironmentFor(setup.request.context.precision)},
+                   asked);
   } catch (const Error& error) {
     throw Error(Fault::kUsage, error.what());  // the worker can't be executed
   }
@@ -109,15 +110,16 @@ Json AskBench(const BenchSetup& setup) {
     std::string words =
         ran.errors.size() > 1500 ? ran.errors.substr(ran.errors.size() - 1500) : ran.errors;
     while (!words.empty() && words.back() == '\n') words.pop_back();
-    throw Error(!ran.ended.by_signal && ran.ended.number == 2 ? Fault::kUsage : Fault::kInternal,
-                fmt::format("{} --bench ended with {}: {}", Printable(program.string()),
-                            ran.ended.words(), Printable(words, 1600)));
+    throw Error(
+        !ran.ended.by_signal && ran.ended.number == 2 ? Fault::kUsage : Fault::kInternal,
+        fmt::format("{} --bench ended with {}: {}", Printable(setup.seat.executable.string()),
+                    ran.ended.words(), Printable(words, 1600)));
   }
   try {
     return Json::parse(ran.output);
   } catch (const Json::exception& e) {
     throw Error(Fault::kInternal, fmt::format("{} --bench: answer is not understood: {}",
-                                              Printable(program.string()), e.what()));
+                                              Printable(setup.seat.executable.string()), e.what()));
   }
 }
 
@@ -160,7 +162,8 @@ int BenchCommand(const BenchOptions& options) {
   const double tolerance = ToleranceFrom(options.tolerance);
   const Json before = ReadComparison(options.compare);
   const Place place(options);
-  BenchSetup setup = MakeBenchSetup(options, place.folder());
+  BenchSetup setup = MakeBenchSetup(options, place.folder(),
+                                    [](const std::string& line) { std::cerr << line << "\n"; });
   setup.request.forward = Wants(options, "forward");
   setup.request.engine = Wants(options, "engine");
   setup.request.seconds = options.seconds;
@@ -168,7 +171,7 @@ int BenchCommand(const BenchOptions& options) {
   Json document = Described(options, setup);
   if (!options.compare.empty()) CheckComparable(document, before, options.compare);
 
-  std::cerr << fmt::format("measuring {} on {}\n", Printable(setup.model.path), setup.device);
+  std::cerr << fmt::format("measuring {} on {}\n", Printable(setup.model.path), setup.seat.device);
   const Json answer = AskBench(setup);
   for (const char* key : {"device_kind", "torch", "how", "ladder"}) document[key] = answer.at(key);
   document["card"] = CardOf(answer.at("device_kind"));

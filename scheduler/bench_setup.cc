@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "io/error.h"
 #include "io/file.h"
+#include "scheduler/bench_files.h"
+#include "scheduler/gpu_choice.h"
 #include "scheduler/inputs.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
+#include "scheduler/probe_client.h"
 #include "scheduler/tiling_rules.h"
-#include "scheduler/tuning_client.h"
 
 namespace tilery {
 namespace {
@@ -38,22 +39,6 @@ std::vector<std::string> Take(JobFlags& flags, const std::string& key) {
     return true;
   });
   return values;
-}
-
-std::string TakeOne(JobFlags& flags, const std::string& key, const std::string& standard) {
-  const std::vector<std::string> values = Take(flags, key);
-  return values.empty() ? standard : values[0];
-}
-
-// The first of those that are named, or of those that a run would use.
-DeviceSeat SeatOf(const std::vector<std::string>& named) {
-  if (named.size() > 1) {
-    throw Error(Fault::kUsage, "tilery bench measures one device at a time; choose one of " +
-                                   Printable(named[0], 60) + ", " + Printable(named[1], 60));
-  }
-  Job job;
-  if (!named.empty() && named[0] != "auto") job.execution.devices = named;
-  return ChooseDevices(job).seats[0];
 }
 
 Index ShapeOf(const BenchOptions& options, bool cpu, int dims, int32_t channels,
@@ -94,88 +79,69 @@ Header HeaderOf(const std::string& format, DType dtype, int dims, int32_t channe
   return header;
 }
 
-// What a package says it was compiled for.
-void ReadPackage(const std::string& package, WorkerContext& context, bool batch, bool precision,
-                 bool layout) {
-  const std::string text = ReadModelExtra(package, "tilery_package.json");
+// What a package says it was compiled for, where the job doesn't.
+void UsePackage(const std::string& package, const Job& job, bool layout, WorkerContext& context) {
+  const auto text = ReadPackageFacts(package);
   try {
-    const Json facts = Json::parse(text);
-    if (!batch) facts.at("batch").get_to(context.batch);
-    if (!precision) facts.at("precision").get_to(context.precision);
+    const Json facts = Json::parse(text.value_or(""));
+    if (!job.execution.batch) facts.at("batch").get_to(context.batch);
+    if (job.model.precision == "auto") facts.at("precision").get_to(context.precision);
     if (!layout) facts.at("layout").get_to(context.layout);
   } catch (const Json::exception&) {
     throw Error(Fault::kUsage, "--package " + Printable(package) +
-                                   ": no package of tools/compile_model.py: it does not say what "
-                                   "it was compiled for (extra/tilery_package.json)");
+                                   ": no package of tilery compile: it does not say what it was "
+                                   "compiled for");
   }
+  context.package = fs::absolute(package).string();
+  context.package_hash = HashFile(package);
 }
 
-// The fastest form of the model as it is, as a run would find it; a layout that is said stays.
-void Tune(const BenchOptions& options, const std::string& batch, const DeviceSeat& seat,
-          WorkerContext& context) {
-  TuningRequest request;
-  request.model = context.model;
-  request.model_hash = context.model_hash;
-  request.dims = context.dims;
-  request.channels_in = context.model_in;
-  request.channels_out = context.model_out;
-  request.tile = context.tile;
-  request.scale = context.scale;
-  request.precision = context.precision;
-  request.batch = batch == "auto" ? 0 : context.batch;
-  if (options.layout != "auto") request.layout = options.layout;
-  std::vector<std::string> warnings;
-  const Tuning tuning = AskTuning(request, seat, warnings);
-  context.batch = tuning.batch;
-  context.layout = tuning.layout;
-  context.graph = tuning.graph;
-}
-
-// What decides the bytes of results beside the plan, as far as it is not said.
-void DecideNumerics(const BenchOptions& options, const std::string& batch,
-                    const std::string& precision, const DeviceSeat& seat, const Job& job,
-                    const ItemParams& params, WorkerContext& context) {
-  const bool cpu = seat.device == "cpu";
-  if (batch == "auto") {
-    context.batch = CpuBatch(context.tile, context.scale, job.execution.unit_memory);
-  } else {
-    const auto [end, error] =
-        std::from_chars(batch.data(), batch.data() + batch.size(), context.batch);
-    if (error != std::errc() || end != batch.data() + batch.size() || context.batch < 1 ||
-        context.batch > kLargestBatch) {
-      throw Error(Fault::kUsage, fmt::format("--batch '{}' is no number of tiles from 1 to {}",
-                                             Printable(batch, 60), kLargestBatch));
+// Batch, precision, layout and package: those that were named, else those that a run would choose.
+void DecideForm(const BenchOptions& options, const Job& job, const Prepared& prepared,
+                const DeviceChoice& devices, const fs::path& folder,
+                const std::function<void(const std::string&)>& say, WorkerContext& context,
+                std::vector<std::string>& warnings) {
+  const bool layout = options.layout != "auto";
+  context.precision = PrecisionOf(job, prepared.resolved.plan.params, devices.gpu());
+  context.layout = layout ? options.layout : "nchw";
+  if (!devices.gpu()) {
+    if (context.layout != "nchw" || !options.package.empty()) {
+      throw Error(Fault::kUsage,
+                  "--layout nhwc and --package are for GPUs: on the CPU models run "
+                  "as they are, in nchw; choose --device cuda:0");
     }
-  }
-  constexpr std::string_view kPrecisions[] = {"auto", "fp32", "tf32", "fp16", "bf16"};
-  if (std::find(std::begin(kPrecisions), std::end(kPrecisions), precision) ==
-      std::end(kPrecisions)) {
-    throw Error(Fault::kUsage, "--precision '" + Printable(precision, 60) +
-                                   "' is not known; it can be auto, fp32, tf32, fp16 or bf16");
-  }
-  const Transfer& t = params.transfer;
-  const bool coarse = t.labels || DTypeSize(t.out_dtype) == 1 || t.out_dtype == DType::kF16;
-  context.precision = precision != "auto" ? precision : cpu ? "fp32" : coarse ? "fp16" : "tf32";
-  context.layout = options.layout == "auto" ? "nchw" : options.layout;
-  if (cpu &&
-      (context.precision != "fp32" || context.layout != "nchw" || !options.package.empty())) {
-    throw Error(
-        Fault::kUsage,
-        "on the CPU models run in fp32 and nchw, without a package; choose --device cuda:0");
-  }
-  if (options.package.empty()) {
-    if (!cpu && (batch == "auto" || options.layout == "auto")) Tune(options, batch, seat, context);
+    context.batch = job.execution.batch.value_or(
+        CpuBatch(context.tile, context.scale, job.execution.unit_memory));
     return;
   }
-  ReadPackage(options.package, context, batch != "auto", precision != "auto",
-              options.layout != "auto");
-  context.package = fs::absolute(options.package).string();
-  context.package_hash = HashFile(options.package);
+  context.device_memory = MemoryOfWorker(job, devices);
+  if (!options.package.empty()) {
+    context.batch = job.execution.batch.value_or(1);
+    return UsePackage(options.package, job, layout, context);
+  }
+  if (layout) {
+    if (!job.execution.batch) {
+      throw Error(Fault::kUsage,
+                  "--layout without --batch: name both, and nothing is measured to "
+                  "choose them, or neither");
+    }
+    context.batch = *job.execution.batch;
+    return;
+  }
+  const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
+  const GpuChoice choice = ChooseForGpu(job, prepared, devices, device, folder, say, warnings);
+  context.batch = choice.numerics.batch;
+  context.precision = choice.numerics.precision;
+  context.layout = choice.numerics.layout;
+  context.package = choice.package.string();
+  context.package_hash = choice.numerics.package;
+  context.graph = choice.graph;
 }
 
 }  // namespace
 
-BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder) {
+BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder,
+                          const std::function<void(const std::string&)>& say_line) {
   BenchSetup setup;
   JobFlags flags = options.flags;
   for (const auto& [key, values] : flags) {
@@ -184,12 +150,6 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder) {
                                      " and say what they are like by --size, --dtype, --format");
     }
   }
-  setup.seat = SeatOf(Take(flags, "execution.devices"));
-  setup.device = setup.seat.device;
-  const bool cpu = setup.device == "cpu";
-  const std::string batch = TakeOne(flags, "execution.batch", "auto");
-  const std::string precision = TakeOne(flags, "model.precision", "auto");
-  const std::vector<std::string> compile = Take(flags, "model.compile");
   Take(flags, "execution.work");
 
   const auto job_for = [&](const std::string& extension) {
@@ -197,9 +157,19 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder) {
     all.emplace_back("input.path", std::vector<std::string>{(folder / "in").string()});
     all.emplace_back("output.path",
                      std::vector<std::string>{(folder / "out").string() + "/{stem}" + extension});
+    all.emplace_back("execution.work", std::vector<std::string>{(folder / "run").string()});
     return LoadJob({}, all);
   };
   Job job = job_for(".npy");
+  if (job.execution.devices.size() > 1) {
+    throw Error(Fault::kUsage, "tilery bench measures one device at a time, not " +
+                                   std::to_string(job.execution.devices.size()));
+  }
+  DeviceChoice devices = ChooseDevices(job);
+  devices.seats.resize(1);
+  setup.seat = devices.seats[0];
+  setup.warnings = devices.warnings;
+  const bool cpu = !devices.gpu();
   setup.model = ReadModelFile(job.model.path);
   InputHeader natural;
   natural.header.dims = 2;
@@ -249,7 +219,7 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder) {
   const Item& item = setup.resolved.plan.items[0];
   const ItemParams& params = setup.resolved.plan.params[static_cast<size_t>(item.params)];
   BenchRequest& request = setup.request;
-  request.device = setup.device;
+  request.device = setup.seat.device;
   request.item = item.header;
   request.sizing = item.sizing;
   WorkerContext& context = request.context;
@@ -261,22 +231,31 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder) {
   context.model_in = params.transfer.model_in;
   context.model_out = params.transfer.model_out;
   context.params = {params};
-  DecideNumerics(options, batch, precision, setup.seat, job, params, context);
-  context.lanes = options.lanes.value_or(cpu ? job.execution.threads.value_or(UsableCpus()) : 1);
-  setup.package_hash = context.package_hash;
   setup.range_lo = params.transfer.range_lo;
   setup.range_hi = params.transfer.range_hi;
+  if (!cpu && options.package.empty() && options.layout == "auto") {
+    // What is measured is remembered for other runs too, its errors on the first unit included.
+    WriteBenchInputs(setup, folder);
+    Item& first = setup.resolved.plan.items[0];
+    first.stamp = StampOf(first.input).value();
+  }
+  DecideForm(options, job, {setup.model, setup.resolved, {}}, devices, folder, say_line, context,
+             setup.warnings);
+  context.lanes = options.lanes.value_or(cpu ? job.execution.threads.value_or(UsableCpus()) : 1);
+  setup.package_hash = context.package_hash;
 
+  // A run on a GPU finds the same answers in the cache, if it asks the same question.
+  setup.run_flags = flags;
   const auto say = [&](const std::string& key, const std::string& value) {
+    Take(setup.run_flags, key);
     setup.run_flags.emplace_back(key, std::vector<std::string>{value});
   };
-  setup.run_flags = flags;
-  Take(setup.run_flags, "execution.threads");
-  say("execution.devices", setup.device);
-  say("execution.batch", std::to_string(context.batch));
-  say("model.precision", context.precision);
-  if (!compile.empty()) say("model.compile", compile[0]);
+  say("execution.devices", setup.seat.device);
   if (cpu) say("execution.threads", std::to_string(context.lanes));
+  if (cpu || options.layout != "auto" || !options.package.empty()) {
+    say("execution.batch", std::to_string(context.batch));
+    say("model.precision", context.precision);
+  }
   return setup;
 }
 

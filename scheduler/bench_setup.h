@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,7 @@ namespace tilery {
 
 struct BenchSetup {
   JobFlags run_flags;  // for `tilery run` on the same items: without input, output and work
-  std::string device;  // "cpu" or "cuda:N"
-  DeviceSeat seat;     // the same
+  DeviceSeat seat;
   ModelFile model;
   std::string package_hash;
   Resolved resolved;
@@ -29,7 +29,10 @@ struct BenchSetup {
   int64_t tiles_per_item() const { return resolved.plan.items[0].tiles; }
 };
 
-// `folder`: where the items would lie, in `in` and `out`; nothing is written. Error(kUsage).
-BenchSetup MakeBenchSetup(const BenchOptions& options, const std::filesystem::path& folder);
+// `folder`: where the items would lie, in `in` and `out`; a package that is chosen is copied there.
+// What is not said of a GPU's batch, precision and so on is chosen as for a run of these items.
+// `say`: what happens meanwhile, in lines for people. Error(kUsage); errors of ChooseForGpu.
+BenchSetup MakeBenchSetup(const BenchOptions& options, const std::filesystem::path& folder,
+                          const std::function<void(const std::string&)>& say);
 
 }  // namespace tilery

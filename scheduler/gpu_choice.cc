@@ -86,7 +86,8 @@ class Chooser {
     request_.tile = params.tiling.tile;
     request_.scale = params.tiling.scale;
     request_.batch = job.execution.batch.value_or(0);
-    request_.memory = MemoryOfWorker(job, devices);
+    // Whatever the number of workers, so that it does not decide bytes.
+    request_.memory = job.execution.gpu_memory.value_or(0);
     request_.reserve = ReserveFor(prepared.resolved.plan,
                                   request_.memory > 0 ? request_.memory : devices.seats[0].memory);
     request_.any_input = !job.model.max_error;
@@ -139,6 +140,13 @@ class Chooser {
     say_(fmt::format("finding the fastest way to run {} in {} on {}", Printable(request_.model),
                      precision, devices_.seats[0].name));
     tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
+    if (const int64_t share = MemoryOfWorker(job_, devices_); share > 0 && tuning_.bytes > share) {
+      say_(fmt::format("batches of {} take {} bytes, and each worker on this GPU may have {}: finding "
+                       "a smaller one, which may change results in their last bits",
+                       tuning_.batch, tuning_.bytes, share));
+      request_.memory = share;
+      tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
+    }
     for (const std::string& note : tuning_.notes) say_(note);
     if (!job_.model.max_error || precision == "fp32") return true;
     const auto& error = tuning_.error;

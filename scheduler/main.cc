@@ -20,8 +20,6 @@ namespace {
 
 constexpr const char* kLaterCommands[] = {"submit", "worker", "compress", "decompress"};
 
-using Flags = std::vector<std::pair<std::string, std::vector<std::string>>>;
-
 // A command that takes a job: file, flags, or both.
 struct JobCommand {
   CLI::App* app = nullptr;

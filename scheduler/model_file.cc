@@ -139,18 +139,4 @@ std::optional<std::string> ReadPackageFacts(const std::filesystem::path& path) {
   }
 }
 
-std::string ReadModelExtra(const std::filesystem::path& path, const std::string& name) {
-  const Archive archive = OpenArchive(path);
-  const zip_int64_t entries = zip_get_num_entries(archive.get(), 0);
-  for (zip_int64_t k = 0; k < entries; ++k) {
-    const auto index = static_cast<zip_uint64_t>(k);
-    const char* entry = zip_get_name(archive.get(), index, ZIP_FL_ENC_RAW);
-    if (entry == nullptr) continue;
-    if (entry == "extra/" + name || BelowTop(entry) == "extra/" + name) {
-      return ReadEntry(path, archive.get(), index);
-    }
-  }
-  return "";
-}
-
 }  // namespace tilery

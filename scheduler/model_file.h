@@ -28,10 +28,6 @@ ModelFile ReadModelFile(const std::filesystem::path& path, ModelUse use = ModelU
 // tools/compile_model.py). nullopt for what is no whole package of that tool, or can't be read.
 std::optional<std::string> ReadPackageFacts(const std::filesystem::path& path);
 
-// The text of `extra/NAME` in a model file or package of any kind; "" if it holds none.
-// Error(kUsage) if the file is missing or no archive.
-std::string ReadModelExtra(const std::filesystem::path& path, const std::string& name);
-
 // Contract keys of a tilery.json or of the job's `model:` map; `where` goes into messages and
 // `source`.
 Contract ContractFromJson(const std::string& json_text, const std::string& where);

@@ -98,11 +98,12 @@ void MeasureForward(const Backend& backend, const EngineOptions& options, double
   figures.Add(tiles, lanes.size() == 1 ? longest : static_cast<double>(tiles) / rate, batch_s);
 }
 
-void MeasureEngine(const Backend& backend, const EngineOptions& options, const MemoryItem& item,
-                   double seconds, StepFigures& figures) {
+void MeasureEngine(const Backend& backend, const EngineOptions& options, int64_t device_memory,
+                   const MemoryItem& item, double seconds, StepFigures& figures) {
   Profile profile;
   BackendOptions made;
   made.engine = options;
+  made.device_memory = device_memory;
   std::mutex mutex;  // guards `lost`
   std::string lost;
   made.lost = [&](const std::string& why) {
@@ -140,7 +141,8 @@ std::string AnswerBench(const std::string& text, const Backend& backend) {
   // at once in memory.
   for (int repeat = 0; repeat < request.repeats; ++repeat) {
     if (request.forward) MeasureForward(backend, options, seconds, forward, how);
-    if (request.engine) MeasureEngine(backend, options, item, seconds, engine);
+    if (request.engine)
+      MeasureEngine(backend, options, request.context.device_memory, item, seconds, engine);
   }
   Json ladder = Json::object();
   if (request.forward) ladder["forward"] = ToJson(forward);

@@ -63,7 +63,7 @@ class GpuChoiceTest : public testing::Test {
   struct Answered {
     int64_t batch = 16;
     double tiles_per_s = 50, max = 0.01;
-    int64_t nonfinite = 0;
+    int64_t nonfinite = 0, bytes = 77;
     std::string error = "", fault = "";
   };
   void Answer(int n, const Answered& a) {
@@ -77,7 +77,7 @@ class GpuChoiceTest : public testing::Test {
                           {"graph", true}}},
                         {"how", "CUDA graph"},
                         {"tiles_per_s", a.tiles_per_s},
-                        {"bytes", 77},
+                        {"bytes", a.bytes},
                         {"memory", 100},
                         {"output_error",
                          {{"tiles", 4},
@@ -206,15 +206,25 @@ TEST_F(GpuChoiceTest, AModelThatDoesNotRunIsRefusedInItsOwnWords) {
   ExpectWords(ErrorOf(Fault::kInternal, [&] { Choose(); }), {"not understood"});
 }
 
-TEST_F(GpuChoiceTest, WorkersOnOneGpuShareItsMemory) {
+TEST_F(GpuChoiceTest, TheNumberOfWorkersDecidesNothingWhileMemoryIsEnough) {
   Answer(0, {});
+  Choose();
   job_.execution.workers = 3;
   Choose();
-  EXPECT_EQ(Asked(0).at("tune").at("memory"), 300);
-  Answer(1, {});
+  EXPECT_EQ(Questions(), 1);
+  EXPECT_EQ(Asked(0).at("tune").at("memory"), 0);
+  EXPECT_EQ(MemoryOfWorker(job_, devices_), 300);
+}
+
+TEST_F(GpuChoiceTest, WorkersOnOneGpuShareItsMemory) {
+  Answer(0, {.bytes = 250});
+  Answer(1, {.batch = 8, .bytes = 100});
+  job_.execution.workers = 3;
   job_.execution.gpu_memory = 600;
-  Choose();
+  EXPECT_EQ(Choose().numerics.batch, 8);
+  EXPECT_EQ(Asked(0).at("tune").at("memory"), 600);
   EXPECT_EQ(Asked(1).at("tune").at("memory"), 200);
+  ExpectWords(said_, {"batches of 16", "250 bytes", "200"});
 }
 
 }  // namespace

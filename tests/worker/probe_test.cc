@@ -35,6 +35,7 @@ class FakeBackend final : public Backend {
     if (!fails.empty()) throw Error(Fault::kModel, fails);
     return result;
   }
+  std::unique_ptr<ForwardModel> MakeForward(const EngineOptions&) const override { return nullptr; }
   std::unique_ptr<Engine> Create(const BackendOptions&, Profile&) const override { return nullptr; }
   std::unique_ptr<ForwardModel> MakeForward(const EngineOptions&) const override { return nullptr; }
   mutable TuneRequest asked;
