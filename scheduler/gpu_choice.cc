@@ -141,9 +141,10 @@ class Chooser {
                      precision, devices_.seats[0].name));
     tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
     if (const int64_t share = MemoryOfWorker(job_, devices_); share > 0 && tuning_.bytes > share) {
-      say_(fmt::format("batches of {} take {} bytes, and each worker on this GPU may have {}: finding "
-                       "a smaller one, which may change results in their last bits",
-                       tuning_.batch, tuning_.bytes, share));
+      say_(fmt::format(
+          "batches of {} take {} bytes, and each worker on this GPU may have {}: finding "
+          "a smaller one, which may change results in their last bits",
+          tuning_.batch, tuning_.bytes, share));
       request_.memory = share;
       tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
     }

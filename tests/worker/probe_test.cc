@@ -37,7 +37,6 @@ class FakeBackend final : public Backend {
   }
   std::unique_ptr<ForwardModel> MakeForward(const EngineOptions&) const override { return nullptr; }
   std::unique_ptr<Engine> Create(const BackendOptions&, Profile&) const override { return nullptr; }
-  std::unique_ptr<ForwardModel> MakeForward(const EngineOptions&) const override { return nullptr; }
   mutable TuneRequest asked;
   std::string fails;
   TuneResult result;
