@@ -121,6 +121,15 @@ std::string Lower(std::string text) {
   return text;
 }
 
+std::string Listed(const std::vector<Gpu>& gpus) {
+  std::string there;
+  for (const Gpu& gpu : gpus) {
+    there += (there.empty() ? "" : "; ") + std::string("cuda:") + std::to_string(gpu.number) +
+             " (" + gpu.name + ", " + gpu.uuid + ")";
+  }
+  return there.empty() ? "no GPU that this process may use" : there;
+}
+
 std::optional<int> Number(const std::string& text) {
   int number = -1;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -140,7 +149,11 @@ Gpus FindGpus() {
   }
   gpus.driver = nvml.Text("nvmlSystemGetDriverVersion");
   unsigned count = 0;
-  nvml.Call<int(unsigned*)>("nvmlDeviceGetCount_v2", &count);
+  if (const int status = nvml.Call<int(unsigned*)>("nvmlDeviceGetCount_v2", &count); status != 0) {
+    for (const std::string& card : CardFiles())
+      gpus.unusable.push_back(card + ": " + nvml.Words(status));
+    return gpus;
+  }
   for (unsigned i = 0; i < count; ++i) {
     const std::string which = "GPU " + std::to_string(i) + " (driver " + gpus.driver + "): ";
     Nvml::Device device = nullptr;
@@ -190,14 +203,8 @@ std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus, const std::vector<std:
       chosen[i] = true;
     }
     if (known) continue;
-    std::string there;
-    for (const Gpu& gpu : gpus) {
-      there += (there.empty() ? "" : "; ") + std::string("cuda:") + std::to_string(gpu.number) +
-               " (" + gpu.name + ", " + gpu.uuid + ")";
-    }
-    throw Error(Fault::kUsage,
-                "execution.devices: '" + Printable(word, 100) + "' is not there; there is " +
-                    (there.empty() ? "no GPU that this process may use" : there) + ", and cpu");
+    throw Error(Fault::kUsage, "execution.devices: '" + Printable(word, 100) +
+                                   "' is not there; there is " + Listed(gpus) + ", and cpu");
   }
   return selected;
 }
@@ -217,7 +224,15 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus, const char* value) {
                     : word.rfind("GPU-", 0) == 0 && gpu.uuid.rfind(word, 0) == 0;
     });
     if (its == gpus.end()) break;
-    visible.push_back(*its);
+    const bool twice = std::any_of(visible.begin(), visible.end(),
+                                   [&](const Gpu& gpu) { return gpu.uuid == its->uuid; });
+    if (!twice) visible.push_back(*its);
+  }
+  if (visible.empty() && !gpus.empty() && !all.empty() && all[0] != '-') {
+    throw Error(Fault::kUsage, "CUDA_VISIBLE_DEVICES is '" + Printable(all, 200) +
+                                   "', and there is " + Listed(gpus) +
+                                   ": name one of these by number or UUID (parts of a card are not "
+                                   "supported yet), or say --devices cpu");
   }
   return visible;
 }

@@ -33,7 +33,9 @@ Gpus FindGpus();
 std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus, const std::vector<std::string>& words);
 
 // What CUDA_VISIBLE_DEVICES leaves of them: `value` holds numbers or UUIDs (or their beginnings)
-// with commas between; as in CUDA the first that is none ends the list. nullptr: all.
+// with commas between; as in CUDA the first that is none ends the list. nullptr: all. Error(kUsage)
+// if none of `gpus` is left though the value names something: a part of a card (MIG), say, which is
+// not supported yet; "" and "-1" hide all on purpose.
 std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus, const char* value);
 
 }  // namespace tilery

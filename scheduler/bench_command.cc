@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "cluster/process.h"
+#include "cluster/worker_start.h"
 #include "io/error.h"
 #include "io/file.h"
 #include "scheduler/bench.h"
@@ -30,6 +31,7 @@ class Place {
     kept_ = !folder_.empty();
     std::error_code error;
     if (kept_) {
+      folder_ /= "tilery-bench";  // what lies beside it is not ours
       fs::create_directories(folder_, error);
       if (error) throw Error(Fault::kOutput, Printable(folder_.string()) + ": " + error.message());
       return;
@@ -99,10 +101,10 @@ Json AskBench(const BenchSetup& setup) {
       ToJson(setup.request).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   Ran ran;
   try {
-    ran = RunToEnd({setup.seat.executable,
-                    {"--bench"},
-                    setup.seat.EnvironmentFor(setup.request.context.precision)},
-                   asked);
+    auto environment = WorkerEnvironment();
+    for (auto& variable : setup.seat.EnvironmentFor(setup.request.context.precision))
+      environment.push_back(std::move(variable));
+    ran = RunToEnd({setup.seat.executable, {"--bench"}, environment}, asked);
   } catch (const Error& error) {
     throw Error(Fault::kUsage, error.what());  // the worker can't be executed
   }
@@ -193,13 +195,13 @@ int BenchCommand(const BenchOptions& options) {
   if (!options.compare.empty()) {
     slower = FindRegressions(document, before, tolerance, options.compare);
   }
-  if (!options.save.empty()) {
-    WriteFileAtomically(options.save, document.dump(1) + "\n", Durability::kRename);
-  }
   if (options.json) {
     std::cout << document.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
   } else {
     std::cout << BenchTable(document) << std::flush;
+  }
+  if (!options.save.empty()) {
+    WriteFileAtomically(options.save, document.dump(1) + "\n", Durability::kRename);
   }
   for (const Json& warning : document.at("warnings")) {
     std::cerr << "warning: " << warning.get<std::string>() << "\n";

@@ -55,6 +55,14 @@ Index ShapeOf(const BenchOptions& options, bool cpu, int dims, int32_t channels,
     for (size_t a = 0; a < axes; ++a) {
       shape[first + a] = options.size[options.size.size() == 1 ? 0 : a];
     }
+    constexpr double kMost = 1e11;  // samples, of 8 bytes at most
+    double samples = channels;
+    for (const int64_t n : shape) samples *= static_cast<double>(n);
+    if (samples > kMost) {
+      throw Error(
+          Fault::kUsage,
+          fmt::format("--size: {:.3g} samples are beyond the limit of {:.0e}", samples, kMost));
+    }
     return shape;
   }
   if (!cpu && dims == 3) return {kScan, kScan, kScan};

@@ -10,6 +10,7 @@
 #include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/compile_client.h"
+#include "scheduler/devices.h"
 #include "scheduler/model_file.h"
 #include "scheduler/signals.h"
 #include "scheduler/tiling_rules.h"
@@ -108,6 +109,14 @@ CompileRequest MakeRequest(const CompileFlags& flags) {
   request.layouts = Words("layout", flags.layout.empty() ? "nhwc" : flags.layout, {"nchw", "nhwc"});
 
   const ModelFile model = ReadModelFile(flags.model, ModelUse::kCompile);
+  if (gpu) {
+    Job job;  // numbers are those of a run
+    job.execution.devices = {request.device};
+    const DeviceSeat seat = ChooseDevices(job).seats[0];
+    request.device_uuid = seat.uuid;
+    request.device_name = seat.name;
+    request.capability = seat.capability;
+  }
   request.model = model.path;
   request.model_hash = model.hash;
   request.dims = model.contract.dims.value_or(0);

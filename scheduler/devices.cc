@@ -48,7 +48,7 @@ DeviceSeat SeatOf(const Gpu& gpu) {
 fs::path WorkerExecutable(const std::string& device) {
   const bool cpu = IsCpu(device);
   const char* const variable = cpu ? "TILERY_WORKER" : "TILERY_WORKER_CUDA";
-  if (const char* given = getenv(variable)) return given;
+  if (const char* given = getenv(variable); given != nullptr && *given != 0) return given;
   const fs::path beside =
       SelfExecutable().parent_path() / (cpu ? "tilery-worker" : "tilery-worker-cuda");
   if (access(beside.c_str(), X_OK) == 0) return beside;

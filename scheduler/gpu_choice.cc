@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <span>
 
 #include "io/error.h"
 #include "io/file.h"
@@ -80,6 +82,7 @@ class Chooser {
     const ItemParams& params = prepared.resolved.plan.params.at(0);
     request_.model = prepared.model.path;
     request_.model_hash = prepared.model.hash;
+    request_.device_kind = device.device_kind;
     request_.dims = prepared.resolved.dims;
     request_.channels_in = params.transfer.model_in;
     request_.channels_out = params.transfer.model_out;
@@ -111,11 +114,13 @@ class Chooser {
     const auto record = KnownNumerics(work_);
     if (!record || record->model_hash != request_.model_hash || record->tile != request_.tile)
       return std::nullopt;
+    if (job_.model.max_error) return std::nullopt;  // it is this job's own input that decides
     const Numerics& n = record->numerics;
     if (n.device_kind != device_.device_kind || n.torch != device_.torch) return std::nullopt;
     if (request_.batch > 0 && n.batch != request_.batch) return std::nullopt;
+    // What auto wanted may not have done.
     const auto allowed = From(precision);
-    const bool wide = job_.model.max_error
+    const bool wide = job_.model.precision == "auto"
                           ? std::find(allowed.begin(), allowed.end(), n.precision) != allowed.end()
                           : n.precision == precision;
     if (!wide || (job_.model.compile == "off" && !n.package.empty())) return std::nullopt;
@@ -139,7 +144,16 @@ class Chooser {
     request_.precision = precision;
     say_(fmt::format("finding the fastest way to run {} in {} on {}", Printable(request_.model),
                      precision, devices_.seats[0].name));
-    tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
+    const bool may_widen =
+        precision != "fp32" && (job_.model.precision == "auto" || job_.model.max_error);
+    try {
+      tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
+    } catch (const Error& e) {
+      if (!may_widen || e.fault() != Fault::kUsage) throw;
+      say_(fmt::format("the model does not run in {}, a wider precision is tried: {}", precision,
+                       e.what()));
+      return false;
+    }
     if (const int64_t share = MemoryOfWorker(job_, devices_); share > 0 && tuning_.bytes > share) {
       say_(fmt::format(
           "batches of {} take {} bytes, and each worker on this GPU may have {}: finding "
@@ -149,14 +163,21 @@ class Chooser {
       tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
     }
     for (const std::string& note : tuning_.notes) say_(note);
-    if (!job_.model.max_error || precision == "fp32") return true;
-    const auto& error = tuning_.error;
-    if (error.nonfinite == 0 && error.max <= *job_.model.max_error) return true;
-    say_(
-        fmt::format("{} is off by {:.3g} from fp32 (max_error {:.3g}{}): a wider precision is used",
-                    precision, error.max, *job_.model.max_error,
-                    error.nonfinite > 0 ? ", and not finite where fp32 is" : ""));
-    return false;
+    if (!may_widen) return true;
+    const std::string why = TooFar(tuning_);
+    if (!why.empty()) say_(fmt::format("{} {}: a wider precision is used", precision, why));
+    return why.empty();
+  }
+
+  // Why a form is not near enough to fp32; "" if it is.
+  std::string TooFar(const Tuning& tuning) const {
+    const auto& error = tuning.error;
+    if (error.nonfinite > 0) return "gives values that are not finite where those of fp32 are";
+    if (!job_.model.max_error) return "";
+    if (error.tiles == 0) return "could not be compared with fp32 (" + error.unknown + ")";
+    if (error.max <= *job_.model.max_error) return "";
+    return fmt::format("is off by {:.3g} from fp32 (max_error {:.3g})", error.max,
+                       *job_.model.max_error);
   }
 
   void UsePackages() {
@@ -190,13 +211,11 @@ class Chooser {
     try {
       const Tuning with = AskTuning(request_, seat, warnings_);
       for (const std::string& note : with.notes) say_(note);
-      const bool near = !job_.model.max_error ||
-                        (with.error.nonfinite == 0 && with.error.max <= *job_.model.max_error);
-      if (near || request_.precision == "fp32")
+      const std::string why = TooFar(with);
+      if (why.empty())
         tuning_ = with;
       else
-        say_(fmt::format("compiled it is off by {:.3g} from fp32 (max_error {:.3g}): runs as it is",
-                         with.error.max, *job_.model.max_error));
+        say_(fmt::format("compiled the model {}: it runs as it is", why));
     } catch (const Error& e) {
       say_(std::string("compiled it does not run, so it runs as it is: ") + e.what());
     }
@@ -214,7 +233,7 @@ class Chooser {
       const auto& package = request_.packages.at(static_cast<size_t>(tuning_.package));
       choice.numerics.package = package.hash;
       choice.package = PackageFile(work_, package.hash);
-      Copy(package.path, choice.package);
+      Copy(package.path, choice.package, package.hash);
     }
     const auto& error = tuning_.error;
     choice.graph = tuning_.graph;
@@ -236,15 +255,16 @@ class Chooser {
     return choice;
   }
 
-  static void Copy(const fs::path& from, const fs::path& to) {
-    if (StampOf(to)) return;  // its name is its content's
-    const fs::path attempt = to.string() + ".part";
-    std::error_code failed;
-    fs::copy_file(from, attempt, fs::copy_options::overwrite_existing, failed);
-    if (!failed) fs::rename(attempt, to, failed);
-    if (failed)
-      throw Error(Fault::kOutput, fmt::format("copy {} to {}: {}", Printable(from.string()),
-                                              Printable(to.string()), failed.message()));
+  static void Copy(const fs::path& from, const fs::path& to, const std::string& hash) {
+    if (StampOf(to) && HashFile(to) == hash) return;
+    OutputFile file(to, SmallFileAttempt());
+    std::ifstream in(from, std::ios::binary);
+    std::vector<char> part(1 << 20);
+    while (in.read(part.data(), static_cast<std::streamsize>(part.size())) || in.gcount() > 0)
+      file.Write(std::as_bytes(std::span(part.data(), static_cast<size_t>(in.gcount()))));
+    if (in.bad() || !in.eof())
+      throw Error(Fault::kOutput, Printable(from.string()) + ": can't be read to its end");
+    file.Publish(Durability::kFsync);
   }
 
   const Job& job_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <iostream>
 #include <optional>
 #include <string_view>
@@ -231,6 +232,8 @@ int Main(int argc, char** argv) {
 }  // namespace tilery
 
 int main(int argc, char** argv) {
+  std::signal(SIGCHLD,
+              SIG_DFL);  // whoever ignores it hands that on, and no child could be waited for
   // First of all: from the moment it is started, a run may be asked to end.
   if (argc > 1 && std::string_view(argv[1]) == "run") tilery::InstallDrainSignals();
   try {

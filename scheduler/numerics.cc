@@ -35,11 +35,11 @@ NumericsRecord FromRecordJson(const Json& json) {
   record.model_hash = json.at("model_hash");
   record.numerics.device_kind = json.at("device_kind");
   record.numerics.torch = json.at("torch");
-  record.tile = json.at("tile");
+  record.tile = json.value("tile", record.tile);
   record.numerics.batch = json.at("batch");
   record.numerics.layout = json.at("layout");
   record.numerics.precision = json.at("precision");
-  record.numerics.package = json.at("package");
+  record.numerics.package = json.value("package", std::string());
   return record;
 }
 

@@ -85,6 +85,8 @@ int PlanCommand(const Job& job, bool json) {
   const Prepared prepared = Prepare(job, nullptr);
   const Resolved& r = prepared.resolved;
   for (const std::string& warning : prepared.warnings) std::cerr << "warning: " << warning << "\n";
+  const auto& devices = job.execution.devices;
+  if (!devices.empty() && devices[0] == "cpu") PrecisionOf(job, r.plan.params, false);
   const Tiling tiling = r.plan.params.empty() ? Tiling{} : r.plan.params[0].tiling;
   const int64_t batch =
       job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));

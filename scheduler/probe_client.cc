@@ -82,10 +82,11 @@ Json AskChild(const ChildQuestion& question, const DeviceSeat& seat,
   const char* torch = getenv("TILERY_TORCH");
   const char* libraries = getenv("LD_LIBRARY_PATH");
   Json key = question.key;
-  // The host, since homes are shared and CPUs differ.
   key["worker"] = {worker.string(), stamp ? stamp->mtime_ns : 0, stamp ? stamp->size : 0};
-  key["host"] = host;
-  key["environment"] = question.environment;
+  if (!question.any_host) {
+    key["host"] = host;  // homes are shared, and CPUs differ
+    key["environment"] = question.environment;
+  }
   key["torch"] = {torch ? torch : "", libraries ? libraries : ""};
   const auto cache = CacheFolder();
   if (!cache)

@@ -38,6 +38,8 @@ struct ChildQuestion {
   Json question;  // as worker/probe.h has it
   Json key;       // what the answer depends on, beside worker, host and Torch
   std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
+  // The key says all of the device: the answer holds on other hosts and for other cards like it.
+  bool any_host = false;
   // Whether an answer holds for the next time too; may throw what reading it throws.
   std::function<bool(const Json&)> sound;
 };

@@ -45,13 +45,13 @@ Json Question(const TuningRequest& request, const std::string& device) {
           {"tile", request.tile},   {"device", device},     {"tune", tune}};
 }
 
-// What the answer depends on: models by their content, not by where they lie; the card is in the
-// environment.
-Json KeyOf(const TuningRequest& request, Json question) {
+// What the answer depends on: models by their content, not by where they lie, and the card by its
+// kind.
+Json KeyOf(const TuningRequest& request, const DeviceSeat& seat, Json question) {
   Json packages = Json::array();
   for (const TuningRequest::Package& package : request.packages) packages.push_back(package.hash);
   question["model"] = request.model_hash;
-  question.erase("device");
+  question["device"] = {request.device_kind, seat.memory};
   question["tune"]["packages"] = packages;
   if (request.any_input) question["tune"].erase("sample");
   return question;
@@ -63,8 +63,9 @@ Tuning AskTuning(const TuningRequest& request, const DeviceSeat& seat,
                  std::vector<std::string>& warnings) {
   ChildQuestion question;
   question.question = Question(request, seat.device);
-  question.key = KeyOf(request, question.question);
+  question.key = KeyOf(request, seat, question.question);
   question.environment = seat.EnvironmentFor(request.precision);
+  question.any_host = true;
   question.sound = [](const Json& answer) {
     return answer.at("tuned").at("error").get<std::string>().empty() &&
            FromAnswer(answer).batch > 0;

@@ -13,6 +13,7 @@ namespace tilery {
 
 struct TuningRequest {
   std::string model, model_hash;
+  std::string device_kind;  // of the seat: cards of one kind share their answers
   struct Package {
     std::filesystem::path path;
     std::string hash;

@@ -56,6 +56,14 @@ void MeasureForward(const Backend& backend, const EngineOptions& options, double
   std::vector<std::promise<void>> made(static_cast<size_t>(options.lanes));
   std::mutex mutex;  // guards `how`
   std::vector<std::future<LaneRun>> lanes;
+  // Where a thread can't be started, those that wait are told.
+  struct Guard {
+    std::promise<bool>& go;
+    bool said = false;
+    ~Guard() {
+      if (!said) go.set_value(false);
+    }
+  } guard{all_made};
   for (std::promise<void>& ready : made) {
     lanes.push_back(std::async(std::launch::async, [&] {
       std::unique_ptr<ForwardLoop> loop;
@@ -81,6 +89,7 @@ void MeasureForward(const Backend& backend, const EngineOptions& options, double
       failed = std::current_exception();
     }
   }
+  guard.said = true;
   all_made.set_value(failed == nullptr);
   double rate = 0, longest = 0;
   std::vector<double> batch_s;

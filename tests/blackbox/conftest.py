@@ -97,6 +97,7 @@ class Runner:
 def cache(tmp_path_factory):
     """What runs remember about models and devices stays out of the user's own cache."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all of them run on the CPU, whatever this machine has
 
 
 @pytest.fixture

@@ -100,6 +100,11 @@ TEST(VisibleGpus, AsCudaReadsTheVariable) {
   EXPECT_EQ(numbers(""), std::vector<int>{});
   EXPECT_EQ(numbers("-1"), std::vector<int>{});
   EXPECT_EQ(numbers("1,7,0"), std::vector<int>{1});
+  EXPECT_EQ(numbers("0,0,GPU-00000000"), std::vector<int>{0});
+  const std::string what = ErrorOf(Fault::kUsage, [] { VisibleGpus(Three(), "MIG-5f1b"); });
+  EXPECT_NE(what.find("MIG-5f1b"), std::string::npos) << what;
+  EXPECT_NE(what.find("cuda:1 (NVIDIA L40S"), std::string::npos) << what;
+  EXPECT_TRUE(VisibleGpus({}, "0").empty());
   EXPECT_EQ(numbers("GPU-00000001,GPU-00000000"), (std::vector<int>{1, 0}));
 }
 

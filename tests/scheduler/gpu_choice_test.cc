@@ -63,7 +63,7 @@ class GpuChoiceTest : public testing::Test {
   struct Answered {
     int64_t batch = 16;
     double tiles_per_s = 50, max = 0.01;
-    int64_t nonfinite = 0, bytes = 77;
+    int64_t nonfinite = 0, bytes = 77, tiles = 4;
     std::string error = "", fault = "";
   };
   void Answer(int n, const Answered& a) {
@@ -80,7 +80,7 @@ class GpuChoiceTest : public testing::Test {
                         {"bytes", a.bytes},
                         {"memory", 100},
                         {"output_error",
-                         {{"tiles", 4},
+                         {{"tiles", a.tiles},
                           {"max", a.max},
                           {"mean", 0.001},
                           {"lowest", -1},
@@ -197,7 +197,45 @@ TEST_F(GpuChoiceTest, OnlyWhatRunsLongIsCompiled) {
   EXPECT_EQ(said_.find("compiled"), std::string::npos) << said_;
 }
 
+TEST_F(GpuChoiceTest, AutoWidensWhatDoesNotRunOrIsNotFinite) {
+  Answer(0, {.error = "m.pt: expected scalar type Float", .fault = "model"});
+  Answer(1, {.nonfinite = 3});
+  Answer(2, {.batch = 2});
+  const GpuChoice choice = Choose();
+  EXPECT_EQ(choice.numerics.precision, "fp32");
+  EXPECT_EQ(choice.numerics.batch, 2);
+  ExpectWords(said_, {"does not run in fp16", "expected scalar type", "tf32", "not finite"});
+  Keep(choice);
+  EXPECT_EQ(Choose().numerics.precision, "fp32") << "and the work folder stays with it";
+  EXPECT_EQ(Questions(), 3);
+}
+
+TEST_F(GpuChoiceTest, WhatCouldNotBeComparedIsNotNearEnough) {
+  job_.model.max_error = 1;
+  Answer(0, {.tiles = 0});
+  Answer(1, {.batch = 4});
+  EXPECT_EQ(Choose().numerics.precision, "tf32");
+  ExpectWords(said_, {"fp16", "could not be compared"});
+}
+
+TEST_F(GpuChoiceTest, ADamagedPackageOfTheWorkFolderIsNoReasonToGoOnWithIt) {
+  Answer(0, {});
+  GpuChoice choice = Choose();
+  MakeFile(folder_ / "package", "compiled");
+  choice.numerics.package = HashFile(folder_ / "package");
+  Keep(choice);
+  EXPECT_EQ(Choose().numerics.package, "") << "it is not there";
+  const auto kept = PackageFile(folder_ / "work", choice.numerics.package);
+  MakeFile(kept, "compiled");
+  GpuChoice again = Choose();
+  EXPECT_EQ(again.numerics.package, choice.numerics.package);
+  EXPECT_EQ(again.package, kept);
+  MakeFile(kept, "compilex");
+  EXPECT_EQ(Choose().numerics.package, "");
+}
+
 TEST_F(GpuChoiceTest, AModelThatDoesNotRunIsRefusedInItsOwnWords) {
+  job_.model.precision = "fp16";
   Answer(0, {.error = "m.pt: 9 bytes asked, 8 free", .fault = "model"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose(); }), {"m.pt", "9 bytes asked"});
   Answer(1, {.error = "busy", .fault = "transient"});

@@ -111,9 +111,10 @@ def test_an_archive_with_tests_runs_them_without_the_source_tree(tmp_path):
     subprocess.run(["tar", "-xf", tmp_path / "t.tar", "-C", tmp_path], check=True)
     bare = {name: value for name, value in os.environ.items() if not name.startswith("TILERY")}
     env = {**bare, "TILERY_TORCH": os.environ["TILERY_TORCH_LIB"], "PYTHON": sys.executable}
-    names = ["geometry_test", "cluster_launcher_test", "pipeline_engine_test", "test_shipped_model"]
+    names = ["geometry_test", "cluster_launcher_test", "cluster_gpus_test", "pipeline_engine_test", "worker_bench_test",
+             "test_shipped_model"]
     done = subprocess.run([tmp_path / "tilery/run_tests", *names], env=env, cwd="/", capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "4 passed, 0 failed", done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "6 passed, 0 failed", done.stdout + done.stderr
     del env["PYTHON"]
-    done = subprocess.run([tmp_path / "tilery/run_tests", *names[2:]], env=env, capture_output=True, text=True)
-    assert "left out, since PYTHON is not set: pipeline_engine_test test_shipped_model" in done.stdout
+    done = subprocess.run([tmp_path / "tilery/run_tests", *names[3:]], env=env, capture_output=True, text=True)
+    assert "left out, since PYTHON is not set: pipeline_engine_test worker_bench_test test_shipped_model" in done.stdout
