@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <system_error>
 
 #include "io/byte_order.h"
 #include "io/container.h"
@@ -51,16 +52,29 @@ void WritePngChunk(OutputFile& file, std::string_view name, std::string_view con
   file.Write(chunk);
 }
 
+namespace {
+
+// A thread that writes, or null where the system gives none: then whoever encodes writes too.
+std::unique_ptr<ThreadPool> DiskThread() {
+  try {
+    return std::make_unique<ThreadPool>(1);
+  } catch (const std::system_error&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
 PngEncoder::PngEncoder(OutputFile& file, const Header& header, ThreadPool* pool)
     : file_(file),
       header_(header),
       row_bytes_(header.shape[2] * header.channels * static_cast<int64_t>(DTypeSize(header.dtype))),
       block_rows_(std::clamp<int64_t>(kBlockBytes / row_bytes_, 1, header.shape[1])),
       last_row_(static_cast<size_t>(row_bytes_)),
-      disk_(pool != nullptr && row_bytes_ * header.shape[1] > kLargePicture
-                ? std::make_unique<ThreadPool>(1)
-                : nullptr),
-      blocks_(pool, PiecesAhead(pool, block_rows_ * row_bytes_)),
+      disk_(pool != nullptr && row_bytes_ * header.shape[1] > kLargePicture ? DiskThread()
+                                                                            : nullptr),
+      // Samples with one row more, filtered, and packed.
+      blocks_(pool, PiecesAhead(pool, (3 * block_rows_ + 1) * row_bytes_)),
       chunks_(pool, PiecesAhead(pool, kDataChunk)),
       written_(disk_.get(), disk_ == nullptr ? 1 : kWritesAhead) {
   BeginChunk();

@@ -1,16 +1,22 @@
 #include "io/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace tilery {
 
 ThreadPool::ThreadPool(int threads, const std::function<void()>& on_start) {
   for (int i = 0; i < std::max(1, threads); ++i) {
-    threads_.emplace_back([this, on_start] {
-      if (on_start) on_start();
-      Work();
-    });
+    try {
+      threads_.emplace_back([this, on_start] {
+        if (on_start) on_start();
+        Work();
+      });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;
+      return;  // as many as the system gives
+    }
   }
 }
 

@@ -17,7 +17,8 @@ namespace tilery {
 
 class ThreadPool {
  public:
-  // At least one thread. Each calls `on_start` first, to set its priority, say.
+  // At least one thread, and fewer than are asked for where the system gives no more;
+  // std::system_error if it gives none. Each calls `on_start` first, to set its priority, say.
   explicit ThreadPool(int threads, const std::function<void()>& on_start = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

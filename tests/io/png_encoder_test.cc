@@ -122,6 +122,15 @@ TEST_F(PngEncoderTest, BytesAreTheSameForAnyThreadsAndBandsAroundTheBlocks) {
   }
 }
 
+// Above 16 MiB a thread of its own writes.
+TEST_F(PngEncoderTest, LargePicturesAreTheSameForAnyThreads) {
+  const Picture picture = Mixed(HeaderOf(DType::kU16, 3, 3100, 1000));
+  const std::string once = Written(picture, 0, 0);
+  for (const int threads : {1, 3}) {
+    ASSERT_TRUE(Written(picture, 700, threads) == once) << threads;
+  }
+}
+
 TEST_F(PngEncoderTest, WritersThatShareAPoolDoNotMixTheirBytes) {
   constexpr int kWriters = 4;
   ThreadPool pool(2);
@@ -175,11 +184,11 @@ TEST_F(PngEncoderTest, DataThatEndWithAChunkAreFollowedByNoEmptyOne) {
 }
 
 TEST_F(PngEncoderTest, ADiskThatFillsUpIsAnErrorWithTheNameWhileThreadsEncode) {
-  const Picture picture = MakePicture(HeaderOf(DType::kU8, 3, 2000, 1000));
+  const Picture picture = MakePicture(HeaderOf(DType::kU8, 3, 6000, 1000));
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  for (const rlim_t most : {rlim_t{100}, rlim_t{1} << 20, rlim_t{5} << 20}) {
+  for (const rlim_t most : {rlim_t{100}, rlim_t{1} << 20, rlim_t{15} << 20}) {
     const rlimit limit{most, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     const std::string message =
@@ -193,11 +202,11 @@ TEST_F(PngEncoderTest, ADiskThatFillsUpIsAnErrorWithTheNameWhileThreadsEncode) {
 
 TEST_F(PngEncoderTest, AWriterThatIsGivenUpLeavesThePoolUsable) {
   ThreadPool pool(2);
-  Picture picture = MakePicture(HeaderOf(DType::kU8, 3, 3000, 1000));
+  Picture picture = MakePicture(HeaderOf(DType::kU8, 3, 6000, 1000));
   for (int i = 0; i < 5; ++i) {
     OutputFile file(folder_ / "given-up.png", "test");
     const auto writer = CreateWriter(file, {picture.header, {}, &pool});
-    const Box band{{0, 0, 0}, {1, 500 * (i + 1), 1000}};
+    const Box band{{0, 0, 0}, {1, 1000 * (i + 1), 1000}};
     writer->Write(band, picture.view().Crop(band));
   }
   EXPECT_EQ(EntriesOf(folder_.path()), 0);
