@@ -37,6 +37,8 @@ def check(document: dict, steps=STEPS):
 
 
 def test_figures_of_the_ladder_fit_together(bench, run):
+    (run.dir / "w" / "in").mkdir(parents=True)
+    (run.dir / "w" / "in" / "mine.txt").write_text("not of the bench")
     r = bench("--json", "--work", "w", "--items", 3)
     d = r.json
     check(d)
@@ -47,11 +49,13 @@ def test_figures_of_the_ladder_fit_together(bench, run):
     assert files["tiles"] == 3 * d["tiles_per_item"]
     assert files["batches"] == d["repeats"] * files["tiles"] / 2
     assert files["batch"] == 2 and files["bound_by"]
-    profile = run.profile("w/run")
+    profile = run.profile("w/tilery-bench/run")
     assert 0 <= profile["first_lease_s"] < profile["last_publish_s"] <= profile["wall_s"]
     assert files["seconds"] > 0
     # What was named stays: the items and what became of them.
-    assert len(list((run.dir / "w" / "in").glob("*.png"))) == len(list((run.dir / "w" / "out").glob("*.png"))) == 3
+    made = run.dir / "w" / "tilery-bench"
+    assert len(list((made / "in").glob("*.png"))) == len(list((made / "out").glob("*.png"))) == 3
+    assert (run.dir / "w" / "in" / "mine.txt").read_text() == "not of the bench"
 
 
 def test_steps_are_chosen_and_nothing_is_left_behind(bench, run, tmp_path_factory):
