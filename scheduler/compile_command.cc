@@ -109,14 +109,6 @@ CompileRequest MakeRequest(const CompileFlags& flags) {
   request.layouts = Words("layout", flags.layout.empty() ? "nhwc" : flags.layout, {"nchw", "nhwc"});
 
   const ModelFile model = ReadModelFile(flags.model, ModelUse::kCompile);
-  if (gpu) {
-    Job job;  // numbers are those of a run
-    job.execution.devices = {request.device};
-    const DeviceSeat seat = ChooseDevices(job).seats[0];
-    request.device_uuid = seat.uuid;
-    request.device_name = seat.name;
-    request.capability = seat.capability;
-  }
   request.model = model.path;
   request.model_hash = model.hash;
   request.dims = model.contract.dims.value_or(0);
@@ -132,6 +124,14 @@ CompileRequest MakeRequest(const CompileFlags& flags) {
   request.max_autotune = flags.max_autotune;
   // Trying all forms of all kernels is what was asked for.
   if (flags.max_autotune) request.limit *= 6;
+  if (gpu) {
+    Job job;  // numbers are those of a run
+    job.execution.devices = {request.device};
+    const DeviceSeat seat = ChooseDevices(job).seats[0];
+    request.device_uuid = seat.uuid;
+    request.device_name = seat.name;
+    request.capability = seat.capability;
+  }
   return request;
 }
 
