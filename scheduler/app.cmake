@@ -10,6 +10,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   devices.cc
   gpu_choice.cc
   input_hasher.cc
+  launch_plan.cc
   look_commands.cc
   numerics.cc
   package_cache.cc

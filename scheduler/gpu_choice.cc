@@ -206,8 +206,7 @@ class Chooser {
     if (compiled.packages.empty()) return;
     for (const CompiledPackage& package : compiled.packages)
       request_.packages.push_back({package.path, package.hash});
-    // At the batch that they were compiled for.
-    const int64_t asked = std::exchange(request_.batch, tuning_.batch);
+    request_.batch = tuning_.batch;  // that they were compiled for
     try {
       const Tuning with = AskTuning(request_, seat, warnings_);
       for (const std::string& note : with.notes) say_(note);
@@ -219,7 +218,6 @@ class Chooser {
     } catch (const Error& e) {
       say_(std::string("compiled it does not run, so it runs as it is: ") + e.what());
     }
-    request_.batch = asked;
   }
 
   GpuChoice Take() const {

@@ -16,6 +16,7 @@
 #include "scheduler/devices.h"
 #include "scheduler/gpu_choice.h"
 #include "scheduler/input_hasher.h"
+#include "scheduler/launch_plan.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
@@ -38,51 +39,6 @@ std::string DescribeTiling(const Resolved& resolved, const Job& job) {
   return fmt::format("tile {}, overlap {}, trim {}, {}", text(resolved.tile),
                      text(resolved.overlap), text(resolved.trim),
                      WindowKindName(job.tiling.window));
-}
-
-// One worker per device unless the job says how many; then they take turns on the devices.
-std::vector<WorkerLaunch> LaunchPlan(const Job& job, const DeviceChoice& devices,
-                                     const std::string& precision) {
-  const int cpus = job.execution.threads.value_or(UsableCpus());
-  const int workers = job.execution.workers.value_or(static_cast<int>(devices.seats.size()));
-  std::vector<WorkerLaunch> launches;
-  for (int k = 0; k < workers; ++k) {
-    const DeviceSeat& seat = devices.seats[k % devices.seats.size()];
-    launches.push_back({fmt::format("w{}", k), seat.device, std::max(1, cpus / workers),
-                        seat.executable, seat.EnvironmentFor(precision)});
-  }
-  return launches;
-}
-
-WorkerContext MakeContext(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
-                          const NumericsRecord& record, bool graph, int lanes) {
-  WorkerContext context;
-  context.work = job.execution.work;
-  context.scratch = job.execution.scratch;
-  context.model = prepared.model.path;
-  context.model_hash = prepared.model.hash;
-  context.dims = prepared.resolved.dims;
-  const std::vector<ItemParams>& params = prepared.resolved.plan.params;
-  if (!params.empty()) {
-    context.tile = params[0].tiling.tile;
-    context.scale = params[0].tiling.scale;
-    context.model_in = params[0].transfer.model_in;
-    context.model_out = params[0].transfer.model_out;
-  }
-  context.batch = record.numerics.batch;
-  context.precision = record.numerics.precision;
-  context.layout = record.numerics.layout;
-  context.package_hash = record.numerics.package;
-  if (!context.package_hash.empty())
-    context.package = PackageFile(context.work, context.package_hash).string();
-  context.numerics_key = record.Key();
-  context.device_kind = record.numerics.device_kind;
-  context.torch = record.numerics.torch;
-  context.lanes = lanes;
-  context.graph = graph;
-  if (devices.gpu()) context.device_memory = MemoryOfWorker(job, devices);
-  context.params = params;
-  return context;
 }
 
 // Hashes, beside the run, the inputs whose content the ledger does not know yet.

@@ -12,7 +12,6 @@
 
 #include "io/error.h"
 #include "io/file.h"
-#include "worker/engine_options.h"
 #include "worker/fault_points.h"
 #include "worker/unit_runner.h"
 
@@ -362,43 +361,6 @@ class Agent {
 };
 
 }  // namespace
-
-namespace {
-
-void CheckUnchanged(const std::string& file, const std::string& hash) {
-  if (HashFile(file) == hash) return;
-  throw Error(Fault::kModel,
-              Printable(file) + " changed since the job was planned: run again to plan anew");
-}
-
-std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext& context,
-                                     const WorkerStart& start, Profile& profile) {
-  const Numerics here = backend.Describe(start.device);
-  if (here.device_kind != context.device_kind || here.torch != context.torch) {
-    throw Error(Fault::kModel, "this device is '" + here.device_kind + "' with Torch " +
-                                   here.torch + ", the job's numerics record was made for '" +
-                                   context.device_kind + "' with Torch " + context.torch +
-                                   ": use one kind of device, or another work folder");
-  }
-  CheckUnchanged(context.model, context.model_hash);
-  if (!context.package.empty()) CheckUnchanged(context.package, context.package_hash);
-  BackendOptions made;
-  made.engine = EngineOptionsOf(context, start.device, here);
-  made.device_memory = context.device_memory;
-  made.lost = [worker = start.worker](const std::string& why) {
-    std::fprintf(stderr, "tilery-worker %s: its device is lost: %s\n", worker.c_str(), why.c_str());
-    _exit(static_cast<int>(AgentEnd::kFailed));
-  };
-  return backend.Create(made, profile);
-}
-
-}  // namespace
-
-EngineFactory EnginesOf(const Backend& backend) {
-  return [&backend](const WorkerContext& context, const WorkerStart& start, Profile& profile) {
-    return CreateEngine(backend, context, start, profile);
-  };
-}
 
 AgentEnd RunAgent(const WorkerStart& start, const AgentOptions& options) {
   return Agent(start, options).Run();

@@ -10,18 +10,9 @@
 #include "cluster/worker_start.h"
 #include "pipeline/engine.h"
 #include "scheduler/wire.h"
-#include "worker/backend.h"
+#include "worker/engine_factory.h"
 
 namespace tilery {
-
-// Makes the engine for the job; throws what Engine::Create throws, or Error(kModel) if this device
-// is not the one that the numerics record was made for, or the model file is not the one that was
-// planned with.
-using EngineFactory =
-    std::function<std::unique_ptr<Engine>(const WorkerContext&, const WorkerStart&, Profile&)>;
-// `backend` outlives what is returned. When its device is lost, the process ends at once, with the
-// reason as its last words: what it had under way is given to others.
-EngineFactory EnginesOf(const Backend& backend);
 
 // How a worker ends; also the process's exit code.
 enum class AgentEnd : int {

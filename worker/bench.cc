@@ -10,7 +10,7 @@
 
 #include "io/error.h"
 #include "scheduler/bench_wire.h"
-#include "worker/engine_options.h"
+#include "worker/engine_factory.h"
 #include "worker/memory_run.h"
 
 namespace tilery {
