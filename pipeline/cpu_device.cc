@@ -118,7 +118,7 @@ class CpuUnit final : public UnitMemory {
     }
     InferOutput out;
     for (SeamCell& cell : work_.geometry->seams(work_.block)) {
-      out.seams.push_back({cell.box, Interleaved(cell.box)});
+      out.seams.push_back(Interleaved(cell.box));
     }
     out.interior = work_.geometry->interior(work_.block);
     if (!out.interior.empty()) {
@@ -133,10 +133,10 @@ class CpuUnit final : public UnitMemory {
     return out;
   }
 
-  std::vector<float> Interleaved(const Box& box) const {
-    std::vector<float> out(box.voxels() * sums_.channels);
+  SeamPartial Interleaved(const Box& box) const {
+    SeamPartial out(box, sums_.channels);
     const int64_t row = box.extent(2);
-    float* to = out.data();
+    float* to = out.sums.get();
     for (int64_t z = box.begin[0]; z < box.end[0]; ++z) {
       for (int64_t y = box.begin[1]; y < box.end[1]; ++y, to += row * sums_.channels) {
         for (int64_t c = 0; c < sums_.channels; ++c) {

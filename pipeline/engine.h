@@ -81,8 +81,19 @@ class SharedBytes {
 };
 
 struct SeamPartial {
+  SeamPartial() = default;
+  SeamPartial(const Box& the_box, int32_t channels)
+      : box(the_box),
+        count(static_cast<size_t>(box.voxels() * channels)),
+        sums(new float[count]) {}  // not cleared
+  SeamPartial(const Box& the_box, int32_t channels, std::shared_ptr<float[]> the_sums)
+      : box(the_box),
+        count(static_cast<size_t>(box.voxels() * channels)),
+        sums(std::move(the_sums)) {}
+
   Box box;
-  std::vector<float> sums;  // [z,y,x,c], `transfer->accumulators` channels
+  size_t count = 0;               // values
+  std::shared_ptr<float[]> sums;  // [z,y,x,c], `transfer->accumulators` channels
 };
 
 struct InferOutput {

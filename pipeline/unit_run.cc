@@ -93,7 +93,8 @@ void UnitRun::Finish(Profile* profile) {
   memory_->Finalize([self = shared_from_this(), scope](InferResult result) mutable {
     if (auto* out = std::get_if<InferOutput>(&result)) {
       auto bytes = static_cast<int64_t>(out->interior_samples.size());
-      for (const SeamPartial& seam : out->seams) bytes += seam.sums.size() * sizeof(float);
+      for (const SeamPartial& seam : out->seams)
+        bytes += static_cast<int64_t>(seam.count * sizeof(float));
       if (scope) scope->AddBytes(bytes);
       out->tiles = self->runs();
       out->nonfinite_in = self->memory_->nonfinite_in();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <sstream>
 
 #include "cluster/process.h"
@@ -96,16 +97,19 @@ Json RunBenchFiles(const BenchSetup& setup, const fs::path& folder, StepFigures&
       if (event.value("name", "") != "compute") continue;
       batch_s.push_back(event.at("dur").get<double>() * 1e-6);
     }
-    figures.Add(
-        profile.at("tiles"),
-        profile.at("last_publish_s").get<double>() - profile.at("first_lease_s").get<double>(),
-        batch_s);
     Json stages = Json::object();
+    std::map<std::string, double> idle;
     for (const Json& worker : profile.at("workers")) {
+      for (const auto& [cause, seconds] : worker.at("model_idle_s").items())
+        idle[cause] += seconds.get<double>();
       for (const auto& [name, totals] : worker.at("stages").items()) {
         stages[name] = stages.value(name, 0.0) + totals.at("s").get<double>();
       }
     }
+    figures.Add(
+        profile.at("tiles"),
+        profile.at("last_publish_s").get<double>() - profile.at("first_lease_s").get<double>(),
+        batch_s, idle);
     return {{"bound_by", profile.at("bound_by")},
             {"batch", profile.at("job").at("batch")},
             {"precision", profile.at("job").at("precision")},

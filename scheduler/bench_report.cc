@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "io/error.h"
@@ -83,6 +84,14 @@ std::string BenchTable(const Json& d) {
                        Rate(step.at("tiles_per_s")),
                        ratio.is_null() ? "-" : fmt::format("{:.1f} %", ratio.get<double>() * 100),
                        ms("p50"), ms("p95"), ms("p99"), step.at("items_per_s").get<double>());
+    std::string idle;
+    const Json causes = step.value("idle_s", Json::object());
+    for (const auto& [cause, seconds] : causes.items()) {
+      const double share = seconds.get<double>() / std::max(step.at("seconds").get<double>(), 1e-9);
+      if (share >= 0.005)
+        idle += fmt::format("{}{} {:.1f} %", idle.empty() ? "" : ", ", cause, share * 100);
+    }
+    if (!idle.empty()) out += fmt::format("{:<28}the model stood still: {}\n", "", idle);
     if (step.contains("bound_by")) {
       out += fmt::format("{:<28}bound by {}\n", "", Shown(step.at("bound_by")));
     }

@@ -63,7 +63,8 @@ Percentiles PercentilesOf(std::vector<double> values) {
   return {at(50), at(95), at(99)};
 }
 
-void StepFigures::Add(int64_t tiles_now, double seconds_now, const std::vector<double>& batches) {
+void StepFigures::Add(int64_t tiles_now, double seconds_now, const std::vector<double>& batches,
+                      const std::map<std::string, double>& idle) {
   const double rate = seconds_now > 0 ? static_cast<double>(tiles_now) / seconds_now : 0;
   rates.push_back(rate);
   batch_s.insert(batch_s.end(), batches.begin(), batches.end());
@@ -71,6 +72,7 @@ void StepFigures::Add(int64_t tiles_now, double seconds_now, const std::vector<d
   tiles_per_s = rate;
   tiles = tiles_now;
   seconds = seconds_now;
+  idle_s = idle;
 }
 
 Json ToJson(const StepFigures& figures) {
@@ -80,7 +82,8 @@ Json ToJson(const StepFigures& figures) {
           {"seconds", figures.seconds},
           {"rates", figures.rates},
           {"batches", figures.batch_s.size()},
-          {"batch_s", {{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}}}};
+          {"batch_s", {{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}}},
+          {"idle_s", figures.idle_s}};
 }
 
 Json ToJson(const BenchRequest& request) {

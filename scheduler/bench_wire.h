@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,13 @@ struct StepFigures {
   double seconds = 0;
   std::vector<double> rates;    // tiles per second of each measurement, in their order
   std::vector<double> batch_s;  // seconds that each batch took, over all measurements
-  void Add(int64_t tiles_now, double seconds_now, const std::vector<double>& batches);
+  // Seconds of that measurement in which the model stood still, by IdleCauseName; where known.
+  std::map<std::string, double> idle_s;
+  void Add(int64_t tiles_now, double seconds_now, const std::vector<double>& batches,
+           const std::map<std::string, double>& idle = {});
 };
-// {"tiles_per_s", "tiles", "seconds", "rates": [...], "batches", "batch_s": {"p50", "p95", "p99"}}
+// {"tiles_per_s", "tiles", "seconds", "rates": [...], "batches", "batch_s": {"p50", "p95", "p99"},
+// "idle_s": {cause: s}}
 Json ToJson(const StepFigures& figures);
 
 // The answer is one line: {"device_kind", "torch", "how", "ladder": {"forward": figures, "engine":

@@ -49,7 +49,7 @@ void AddSample(const Plan& plan, TuningRequest& request) {
 // more for those in between. 0 where the usual reserve is enough, so that most jobs ask the same
 // question.
 int64_t ReserveFor(const Plan& plan, int64_t memory) {
-  constexpr int64_t kSlots = 4, kUsualShare = 20, kLeast = int64_t{256} << 20;
+  constexpr int64_t kSlots = 5, kUsualShare = 20, kLeast = int64_t{256} << 20;
   const auto largest =
       std::max_element(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) {
         return (a.refused.empty() ? a.tiles : -1) < (b.refused.empty() ? b.tiles : -1);

@@ -13,7 +13,8 @@
 namespace tilery {
 namespace {
 
-constexpr int64_t kUnitsInFlight = 3;  // per worker: one at work, one being read, one written
+// Per worker: that are read or in the engine, and that are written. As worker/unit_runner.h.
+constexpr int64_t kUnitsAhead = 4, kUnitsBehind = 3;
 constexpr int64_t kProcessBytes = 300LL << 20;  // a worker with its libraries and model, idle
 
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
@@ -188,8 +189,9 @@ void SizeWithinScratch(const Job& job, Plan& plan) {
   }
 }
 
-// Bound of what one unit of the item holds in host memory: input, accumulator, result.
-int64_t UnitBytes(const Item& item, const ItemParams& params) {
+// Bound of what units of the item hold in host memory: input and accumulator until the result is
+// there, then that and the seams.
+int64_t BytesInFlight(const Item& item, const ItemParams& params) {
   const Transfer& t = params.transfer;
   const int64_t tiles = std::min(item.sizing.tiles, item.tiles);
   const int64_t in_voxels =
@@ -197,9 +199,12 @@ int64_t UnitBytes(const Item& item, const ItemParams& params) {
   const int64_t out_voxels =
       std::min(Product(OutputShape(item.header.shape, params.tiling)),
                tiles * Product(OutputShape(params.tiling.tile, params.tiling)));
-  return in_voxels * item.header.channels * static_cast<int64_t>(DTypeSize(item.header.dtype)) +
-         std::min(out_voxels * t.accumulators * int64_t{4}, item.sizing.accumulator_bytes) +
-         out_voxels * t.out_channels * static_cast<int64_t>(DTypeSize(t.out_dtype));
+  const auto bytes = [](DType dtype) { return static_cast<int64_t>(DTypeSize(dtype)); };
+  const int64_t input = in_voxels * item.header.channels * bytes(item.header.dtype);
+  const int64_t sums =
+      std::min(out_voxels * t.accumulators * int64_t{4}, item.sizing.accumulator_bytes);
+  const int64_t result = out_voxels * t.out_channels * bytes(t.out_dtype);
+  return kUnitsAhead * (input + sums) + kUnitsBehind * (result + std::min(sums, item.seam_bytes));
 }
 
 void Summarize(Resolved& out) {
@@ -216,9 +221,9 @@ void Summarize(Resolved& out) {
     // Items are admitted in order: while one is assembled, the next is begun.
     out.scratch_bytes = std::max(out.scratch_bytes, previous + item.scratch_bytes);
     previous = item.scratch_bytes;
-    out.host_bytes = std::max(out.host_bytes, UnitBytes(item, params));
+    out.host_bytes = std::max(out.host_bytes, BytesInFlight(item, params));
   }
-  out.host_bytes = kProcessBytes + kUnitsInFlight * out.host_bytes;
+  out.host_bytes += kProcessBytes;
   out.redundancy = item_voxels > 0 ? tile_voxels / item_voxels : 1;
 }
 

@@ -108,6 +108,14 @@ class Labels3(nn.Module):
         return torch.cat([0.3333 - x, torch.zeros_like(x), x - 0.6667], 1)
 
 
+class Levels100(nn.Module):
+    """100 logits of one channel, as many as atlases of the brain have labels: argmax is the nearest of 0 to 99 to 99 x."""
+
+    def forward(self, x):
+        levels = torch.arange(100, dtype=x.dtype, device=x.device).view(1, 100, 1, 1)
+        return -(x * 99 - levels) ** 2
+
+
 class ThrowsOnBright(nn.Module):
     def forward(self, x):
         assert float(x.max()) < 0.999, "planted failure: a white pixel"
@@ -291,6 +299,7 @@ def main():
     save(UNet(3), out / "unet3d.pt", channels=gray, dims=3, multiple=2)
     save(Dilated3d(), out / "dilated3d.pt", channels=gray, dims=3, radius=6)
     save(Labels3(), out / "labels3.pt", channels={"in": 1, "out": 3})
+    save(Levels100(), out / "levels100.pt", channels={"in": 1, "out": 100})
     save(ThrowsOnBright(), out / "throws_on_bright.pt")
     save(NanOnBright(), out / "nan_on_bright.pt")
     save(Needs8(), out / "needs8.pt", multiple=8)

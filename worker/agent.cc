@@ -108,7 +108,7 @@ class Agent {
     options.epoch = welcome.at("epoch").get<int64_t>();
     options.encode_threads = std::max(1, start_.threads);
     options.lease_is_young = [this] { return LeaseIsYoung(); };
-    tiles_ahead_ = 3 * context->batch * context->lanes;
+    tiles_ahead_ = 2 * 3 * context->batch * context->lanes;  // before the engine and behind it
     tiles_step_ = context->batch * context->lanes;
     auto runner = std::make_unique<UnitRunner>(
         std::move(options), std::move(engine), profile_,
@@ -210,7 +210,7 @@ class Agent {
       const std::lock_guard lock(want_mutex_);
       const bool open = Clock::now() < want_open_until_;
       if (!open && LeaseIsYoung() && !Draining()) {
-        const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsAhead * held.largest);
+        const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsInFlight * held.largest);
         const int64_t tiles = std::max<int64_t>(ahead - held.tiles, 0);
         const int64_t units = std::max<int64_t>(kOthersAhead - held.other_units, 0);
         const bool matters = tiles >= tiles_step_ || units != last_units_ || held.empty();

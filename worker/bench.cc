@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -125,7 +126,11 @@ void MeasureEngine(const Backend& backend, const EngineOptions& options, int64_t
   const MemoryRun::Measured measured = run.Run(seconds);
   const std::lock_guard lock(mutex);
   if (!lost.empty()) throw Error(Fault::kInternal, lost);
-  figures.Add(measured.tiles, measured.seconds, measured.batch_s);
+  std::map<std::string, double> idle;
+  for (int cause = 0; cause < kIdleCauses; ++cause)
+    idle[IdleCauseName(static_cast<IdleCause>(cause))] =
+        measured.idle_s[static_cast<size_t>(cause)];
+  figures.Add(measured.tiles, measured.seconds, measured.batch_s, idle);
 }
 
 }  // namespace

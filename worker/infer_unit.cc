@@ -81,7 +81,7 @@ Published WriteBrick(const UnitEnv& env, UnitTask& task, const std::string& name
   for (size_t i = 0; i < result.seams.size(); ++i) {
     const SeamPartial& seam = result.seams[i];
     brick.Add({"seam." + std::to_string(i), DType::kF32, transfer.accumulators, seam.box},
-              DenseView(reinterpret_cast<const std::byte*>(seam.sums.data()), DType::kF32,
+              DenseView(reinterpret_cast<const std::byte*>(seam.sums.get()), DType::kF32,
                         transfer.accumulators, seam.box.shape(), Layout::kInterleaved));
   }
   const Published published = brick.Finish();

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kIdleBuffers = size_t{1} << 30;
+constexpr size_t kIdleBuffers = size_t{4} << 30;
 constexpr double kLeastWarmUp = 0.1;  // of the time of measuring
 
 double SecondsSince(Clock::time_point begin) {
@@ -29,9 +29,9 @@ double SecondsSince(Clock::time_point begin) {
 // One run over the item: its output, and partial sums that wait for their neighbours.
 struct Round {
   std::shared_ptr<std::byte> output;
-  std::mutex mutex;                                              // guards all below
-  std::map<Index, std::map<int64_t, std::vector<float>>> seams;  // by a cell's begin, by unit
-  int64_t left = 0;                                              // units
+  std::mutex mutex;                                       // guards all below
+  std::map<Index, std::map<int64_t, SeamPartial>> seams;  // by a cell's begin, by unit
+  int64_t left = 0;                                       // units
 };
 
 }  // namespace
@@ -50,7 +50,9 @@ struct MemoryRun::Impl {
   std::mutex mutex;  // guards all below; never held while the engine is called
   std::condition_variable changed;
   int64_t next = 0;  // unit number over all rounds
-  int64_t units_under_way = 0, tiles_under_way = 0;
+  int64_t reading = 0;
+  int64_t units_ahead = 0, tiles_before = 0;   // read, or in the engine
+  int64_t units_behind = 0, tiles_behind = 0;  // come back from it, and not yet put in place
   std::deque<std::pair<int64_t, InferResult>> results;  // by unit number
   std::map<int64_t, std::shared_ptr<Round>> rounds;
   std::shared_ptr<std::byte> last_output;
@@ -60,6 +62,7 @@ struct MemoryRun::Impl {
   Clock::time_point begun, warm_at, ended;
   bool warm = false;
   int64_t warm_units = 0, warm_tiles = 0, tiles = 0;
+  ModelTime::Totals warm_time, end_time;
 
   Impl(const MemoryItem& the_item, int64_t batch, int lanes, int the_hands, Engine& the_engine,
        Profile& the_profile)
@@ -93,14 +96,17 @@ struct MemoryRun::Impl {
                      geometry->grid().output_shape, Layout::kInterleaved);
   }
   bool Room() const {
-    return units_under_way < UnitRunner::kUnitsAhead || tiles_under_way < tiles_ahead;
+    return (units_ahead < UnitRunner::kUnitsAhead || tiles_before < tiles_ahead) &&
+           (units_behind < std::max<int64_t>(UnitRunner::kUnitsBehind, hands) ||
+            tiles_behind < tiles_ahead);
   }
 
   void Hand() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock,
-                   [&] { return !results.empty() || (stopping ? units_under_way == 0 : Room()); });
+      changed.wait(lock, [&] {
+        return !results.empty() || (stopping ? units_ahead + units_behind == 0 : Room());
+      });
       if (!results.empty()) {
         auto [number, result] = std::move(results.front());
         results.pop_front();
@@ -113,17 +119,24 @@ struct MemoryRun::Impl {
       } else {
         const int64_t number = next++;
         const int64_t block = number % units;
-        ++units_under_way;
-        tiles_under_way += TilesOf(block);
+        ++units_ahead;
+        ++reading;
+        tiles_before += TilesOf(block);
         if (block == 0) BeginRound(number / units);
+        Count();
         lock.unlock();
         try {
           Feed(number);
         } catch (...) {
+          lock.lock();
+          ComesBack(number);
+          lock.unlock();
           Guarded([] { throw; }, number);
           engine.MoreComing(false);
         }
         lock.lock();
+        --reading;
+        Count();
       }
     }
   }
@@ -140,8 +153,9 @@ struct MemoryRun::Impl {
     const auto now = Clock::now();
     const int64_t unit_tiles = TilesOf(number % units);
     const std::lock_guard lock(mutex);
-    --units_under_way;
-    tiles_under_way -= unit_tiles;
+    --units_behind;
+    tiles_behind -= unit_tiles;
+    Count();
     if (failed && !error) error = failed;
     if (error) stopping = true;
     if (!stopping) Account(now, unit_tiles);
@@ -154,16 +168,33 @@ struct MemoryRun::Impl {
     if (!warm) {
       ++warm_units;
       warm_tiles += unit_tiles;
-      warm = warm_units >= UnitRunner::kUnitsAhead && warm_tiles >= tiles_ahead &&
+      warm = warm_units >= UnitRunner::kUnitsInFlight && warm_tiles >= 2 * tiles_ahead &&
              std::chrono::duration<double>(now - begun).count() >= kLeastWarmUp * wanted;
       if (!warm) return;
       warm_at = now;
+      warm_time = profile.model_time();
       profile.TakeTrace();
       return;
     }
     tiles += unit_tiles;
     ended = now;
     stopping = std::chrono::duration<double>(now - warm_at).count() >= wanted;
+    if (stopping) end_time = profile.model_time();
+  }
+
+  // Where the units are, for the profile. mutex is held.
+  void Count() {
+    profile.Units({0, reading, std::max<int64_t>(units_ahead - reading, 0), units_behind});
+  }
+
+  // mutex is held.
+  void ComesBack(int64_t number) {
+    const int64_t unit_tiles = TilesOf(number % units);
+    --units_ahead;
+    tiles_before -= unit_tiles;
+    ++units_behind;
+    tiles_behind += unit_tiles;
+    Count();
   }
 
   // mutex is held.
@@ -204,7 +235,8 @@ struct MemoryRun::Impl {
     engine.Submit(std::move(work), [this, number](InferResult result) {
       const std::lock_guard lock(mutex);
       results.emplace_back(number, std::move(result));
-      changed.notify_one();
+      ComesBack(number);
+      changed.notify_all();  // there is a result, and room for another unit
     });
   }
 
@@ -245,21 +277,23 @@ struct MemoryRun::Impl {
     }
     const std::vector<SeamCell> cells = geometry->seams(block);
     for (size_t i = 0; i < cells.size(); ++i) {
-      std::map<int64_t, std::vector<float>> parts;
+      std::map<int64_t, SeamPartial> parts;
       {
         const std::lock_guard lock(round.mutex);
         auto& waiting = round.seams[cells[i].box.begin];
-        waiting[block] = std::move(output.seams[i].sums);
+        waiting[block] = std::move(output.seams[i]);
         if (waiting.size() < cells[i].units.size()) continue;
         parts = std::move(waiting);
         round.seams.erase(cells[i].box.begin);
       }
       // In plan order, as where outputs are assembled from bricks.
-      std::vector<float>& sums = parts.begin()->second;
+      const SeamPartial& first = parts.begin()->second;
+      float* const sums = first.sums.get();
       for (auto part = std::next(parts.begin()); part != parts.end(); ++part) {
-        for (size_t k = 0; k < sums.size(); ++k) sums[k] += part->second[k];
+        const float* const more = part->second.sums.get();
+        for (size_t k = 0; k < first.count; ++k) sums[k] += more[k];
       }
-      FinalizeSums(sums.data(), cells[i].box.shape(), *transfer, array.Crop(cells[i].box));
+      FinalizeSums(sums, cells[i].box.shape(), *transfer, array.Crop(cells[i].box));
     }
   }
 
@@ -281,6 +315,8 @@ struct MemoryRun::Impl {
     Measured measured;
     measured.tiles = tiles;
     measured.seconds = std::chrono::duration<double>(ended - warm_at).count();
+    for (size_t cause = 0; cause < kIdleCauses; ++cause)
+      measured.idle_s[cause] = end_time.idle_s[cause] - warm_time.idle_s[cause];
     const double end_us = (profile.alive_s() - SecondsSince(ended)) * 1e6;
     for (const TraceEvent& event : profile.TakeTrace()) {
       if (std::strcmp(event.name, StageName(Stage::kCompute)) != 0) continue;

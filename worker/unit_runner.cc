@@ -72,7 +72,7 @@ struct UnitRunner::Impl {
   std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble;
   int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
   int64_t reading = 0;                       // of these: not yet in the engine
-  int64_t writing = 0;                       // of these: come back from it
+  int64_t writing = 0, writing_tiles = 0;    // of these: come back from it
   bool staging = false, assembling = false;
   bool expecting = false, draining = false, stopped = false;
   int64_t largest = 0, finished_units = 0;
@@ -165,13 +165,20 @@ struct UnitRunner::Impl {
     task.tiles = task.geometry->tiles_of(work.block) * ModelPasses(params.transfer);
   }
 
+  // Whether one more infer unit may be begun. `mutex` is held.
+  bool Room() const {
+    const int64_t ahead = begun_units - writing, ahead_tiles = begun_tiles - writing_tiles;
+    return (ahead < kUnitsAhead || ahead_tiles < tiles_ahead) &&
+           (writing < kUnitsBehind || writing_tiles < tiles_ahead);
+  }
+
   // Begins what tickets allow.
   void Begin() {
     std::vector<TaskPtr> infer, stage, assemble;
     {
       const std::lock_guard lock(mutex);
       if (draining || stopped) return;
-      while (!waiting_infer.empty() && (begun_units < kUnitsAhead || begun_tiles < tiles_ahead)) {
+      while (!waiting_infer.empty() && Room()) {
         ++begun_units;
         ++reading;
         begun_tiles += waiting_infer.front()->tiles;
@@ -230,9 +237,11 @@ struct UnitRunner::Impl {
         {
           const std::lock_guard lock(mutex);
           ++writing;
+          writing_tiles += task->tiles;
           Count();
         }
         writers.Post([this, task, metadata, shared] { Write(task, *metadata, *shared); });
+        readers.Post([this] { Begin(); });  // there is room for one more before the engine
       });
     } catch (...) {
       FinishInfer(task, OutcomeOf(std::current_exception(), StageName(task->stage)), true);
@@ -268,7 +277,12 @@ struct UnitRunner::Impl {
       const std::lock_guard lock(mutex);
       --begun_units;
       begun_tiles -= task->tiles;
-      --(was_reading ? reading : writing);
+      if (was_reading) {
+        --reading;
+      } else {
+        --writing;
+        writing_tiles -= task->tiles;
+      }
       Count();
     }
     Finish(task, outcome);

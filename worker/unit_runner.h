@@ -4,10 +4,12 @@
 //   Submit -> waiting -> [reader pool] -> finished                                  stage
 //   Submit -> waiting -> [writer pool] -> finished                                  assemble
 //
-// How much is begun at a time is bounded by tickets: infer units are begun while fewer than
-// kUnitsAhead are on their way (from reading until written), or their model runs are fewer than 3
-// batches for every lane. So memory is that of a few large units, or of a few batches of small
-// ones. One stage and one assemble unit run at a time beside them.
+// How much is begun at a time is bounded by tickets, before the engine and behind it: infer units
+// are begun while fewer than kUnitsAhead are read or in the engine, or their model runs are fewer
+// than 3 batches for every lane, and while that holds of kUnitsBehind and those being written. So
+// memory is that of a few large units, or of a few batches of small ones, and writing holds the
+// engine up only where it is the slower one. One stage and one assemble unit run at a time beside
+// them.
 //
 // The engine is told that more tiles are coming while inputs are being read or leases are on their
 // way, and never otherwise: a batch waits for nothing that waits for the batch.
@@ -34,7 +36,10 @@ struct RunnerOptions {
 // Thread-safe.
 class UnitRunner {
  public:
-  static constexpr int64_t kUnitsAhead = 3;
+  // One is read, one waits for the device, one is there, of one the result is on its way back.
+  static constexpr int64_t kUnitsAhead = 4;
+  static constexpr int64_t kUnitsBehind = 3;
+  static constexpr int64_t kUnitsInFlight = kUnitsAhead + kUnitsBehind;
 
   // `finished` is called once for every unit that was submitted, on threads of the runner, unless
   // it was dropped or the runner was stopped first.

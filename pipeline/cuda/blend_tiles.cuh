@@ -326,9 +326,13 @@ template <typename Value, int N, int K>
 TILERY_HD Blended BlendVoxels(const BlendLaunch& t, int32_t z, int32_t y, int32_t x,
                               float (&sum)[K][N]) {
   Blended done;
-  if (BlendAlone<Value>(t, z, y, x, sum, &done)) return done;
+  if (BlendAlone<Value>(t, z, y, x, sum, &done)) {
+    if (t.task.keep) done.finished = 0;
+    return done;
+  }
   float memory[K][N];
   done = BlendMany<Value>(t, z, y, x, memory);
+  if (t.task.keep) done.finished = 0;
   TILERY_UNROLL
   for (int i = 0; i < K; ++i) {
     TILERY_UNROLL

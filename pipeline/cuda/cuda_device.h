@@ -18,7 +18,7 @@ namespace tilery::cuda {
 struct CudaDeviceOptions {
   EngineOptions engine;
   int device = 0;  // CUDA ordinal in this process
-  int slots = 3;   // units for which memory is taken at start
+  int slots = 4;   // units for which memory is taken at start
   // Largest of any unit, in bytes; 0: not known, taken when it comes.
   int64_t input_bytes = 0, sums_bytes = 0, result_bytes = 0, seam_bytes = 0;
   // Called, on any thread, when the GPU is of no more use to this process.

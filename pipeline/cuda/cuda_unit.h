@@ -110,7 +110,7 @@ class UnitState {
   void CopyInput();
   void MakeTables();
   void ClearSums();
-  void BlendFused(int64_t run, int64_t count, const CudaOutput& output, int64_t slot);
+  void BlendTogether(int64_t run, int64_t count, const CudaOutput& output, int64_t slot);
   void BlendOne(int64_t run, const CudaOutput& output, int64_t slot);
   void BlendDirect(const Index& tile, size_t pass);
   BlendTask MakeBlend(const Index& tile, const Pass& pass) const;

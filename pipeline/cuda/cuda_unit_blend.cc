@@ -20,8 +20,8 @@ void UnitState::Blend(int64_t run, int64_t count, const CudaOutput* output, int6
     begun_ = true;
   }
   output->ReadBegins(context_.finish);
-  if (tables_->fused() && !restores_) {
-    BlendFused(run, count, *output, slot);
+  if (tables_->tiled() && !restores_) {
+    BlendTogether(run, count, *output, slot);
   } else {
     ClearSums();
     for (int64_t k = 0; k < count; ++k) BlendOne(run + k, *output, slot + k);
@@ -29,7 +29,7 @@ void UnitState::Blend(int64_t run, int64_t count, const CudaOutput* output, int6
   output->ReadOn(context_.finish);
 }
 
-void UnitState::BlendFused(int64_t run, int64_t count, const CudaOutput& output, int64_t slot) {
+void UnitState::BlendTogether(int64_t run, int64_t count, const CudaOutput& output, int64_t slot) {
   const GpuTensor tensor = output.tensor();
   const Pass& pass = tables_->transfer.passes[0];
   const Index out_tile = work_.geometry->grid().output_tile();
@@ -54,9 +54,12 @@ void UnitState::BlendFused(int64_t run, int64_t count, const CudaOutput& output,
     covers.count[a] = task.tile_count[a];
   }
   task.sums = reinterpret_cast<float*>(slot_->sums.data());
-  task.finalize = tables_->Finish();
-  task.finalize.out = slot_->result.data() + kFlagBytes;
-  task.finalize.overflow = reinterpret_cast<int32_t*>(slot_->result.data());
+  task.keep = !tables_->fused();
+  if (!task.keep) {
+    task.finalize = tables_->Finish();
+    task.finalize.out = slot_->result.data() + kFlagBytes;
+    task.finalize.overflow = reinterpret_cast<int32_t*>(slot_->result.data());
+  }
   const TileRun tiles{run, static_cast<int32_t>(count), static_cast<int32_t>(slot), 1};
   task.region = CoverOf(covers, tiles);
   BlendTiles(task, tiles, context_.finish);
@@ -221,11 +224,11 @@ InferOutput UnitState::Collect() {
     out.interior_samples = SharedBytes({host_result_, host_result_.get() + kFlagBytes},
                                        static_cast<size_t>(result_bytes()));
   }
-  const auto* from = reinterpret_cast<const float*>(host_seams_.get());
+  // All of them lie in one buffer, which is given back with the last.
+  auto* from = reinterpret_cast<float*>(host_seams_.get());
   for (const SeamCell& cell : seam_cells_) {
-    const int64_t values = cell.box.voxels() * t.accumulators;
-    out.seams.push_back({cell.box, std::vector<float>(from, from + values)});
-    from += values;
+    out.seams.emplace_back(cell.box, t.accumulators, std::shared_ptr<float[]>(host_seams_, from));
+    from += out.seams.back().count;
   }
   return out;
 }
@@ -237,13 +240,12 @@ InferOutput UnitState::CollectFromSums() {
   RestoreNonFinite(input_.source, t.passes, sums);
   InferOutput out;
   for (const SeamCell& cell : seam_cells_) {
-    std::vector<float> values(cell.box.voxels() * t.accumulators);
+    SeamPartial& seam = out.seams.emplace_back(cell.box, t.accumulators);
     const ConstView all = DenseView(static_cast<const std::byte*>(host_sums_.get()), DType::kF32,
                                     t.accumulators, cover_.shape(), Layout::kPlanar);
     CopyView(all.Crop(Shift(cell.box, {-cover_.begin[0], -cover_.begin[1], -cover_.begin[2]})),
-             DenseView(reinterpret_cast<std::byte*>(values.data()), DType::kF32, t.accumulators,
+             DenseView(reinterpret_cast<std::byte*>(seam.sums.get()), DType::kF32, t.accumulators,
                        cell.box.shape(), Layout::kInterleaved));
-    out.seams.push_back({cell.box, std::move(values)});
   }
   out.interior = interior_;
   if (!interior_.empty()) {

@@ -122,7 +122,8 @@ __device__ void Store(float v, const QuantiseTerms&, __half* to, int32_t* overfl
   StoreHalf(v, to, overflow);
 }
 
-template <typename Stored>
+// `Most`: colours. Few keep the memory small that a GPU sets apart for all threads it can hold.
+template <typename Stored, int Most>
 __global__ void FinalizeKernel(const __grid_constant__ FinalizeTask t) {
   const int64_t voxels = t.shape[0] * t.shape[1] * t.shape[2];
   const int64_t plane = t.sums_shape[0] * t.sums_shape[1] * t.sums_shape[2];
@@ -133,7 +134,7 @@ __global__ void FinalizeKernel(const __grid_constant__ FinalizeTask t) {
         ((t.begin[0] + z - t.sums_begin[0]) * t.sums_shape[1] + t.begin[1] + y - t.sums_begin[1]) *
             t.sums_shape[2] +
         t.begin[2] + x - t.sums_begin[2];
-    float v[kMaxChannels];
+    float v[Most];
     for (int c = 0; c < t.colours; ++c) v[c] = t.sums[t.accumulator[c] * plane + from];
     const int colours = ApplyPost(t, 0, t.colours, v);
     Stored* to = static_cast<Stored*>(t.out) + i * t.out_channels;
@@ -170,7 +171,7 @@ __global__ void InterleaveKernel(const __grid_constant__ InterleaveTask t) {
 }  // namespace
 
 void Gather(const GatherTask& task, Stream stream) {
-  Require(task.channels >= 1 && task.channels <= kMaxChannels, "1 to 32 input channels");
+  Require(task.channels >= 1 && task.channels <= kMaxInputs, "1 to 32 input channels");
   OnStored(task.dtype, [&](auto stored) {
     OnModelType(task.type, [&](auto out) {
       GatherKernel<decltype(stored), decltype(out)>
@@ -203,7 +204,7 @@ void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t sl
 }
 
 void Blend(const BlendTask& task, Stream stream) {
-  Require(task.out_count >= 1 && task.out_count <= kMaxChannels, "1 to 32 output channels");
+  Require(task.out_count >= 1 && task.out_count <= kMaxSums, "1 to 256 output channels");
   if (Voxels(task.shape) == 0) return;
   OnModelType(task.type, [&](auto value) {
     BlendKernel<decltype(value)><<<Blocks(Voxels(task.shape)), kThreads, 0, stream>>>(task);
@@ -212,11 +213,14 @@ void Blend(const BlendTask& task, Stream stream) {
 }
 
 void Finalize(const FinalizeTask& task, Stream stream) {
-  Require(task.colours + task.alphas <= kMaxChannels, "at most 32 accumulator channels");
+  Require(task.colours + task.alphas <= kMaxSums, "at most 256 accumulator channels");
   Require(task.posts <= kMaxPost, "at most 8 post operations");
   if (Voxels(task.shape) == 0) return;
   OnStored(task.dtype, [&](auto stored) {
-    FinalizeKernel<decltype(stored)><<<Blocks(Voxels(task.shape)), kThreads, 0, stream>>>(task);
+    constexpr int kFew = 32;
+    const auto kernel = task.colours <= kFew ? &FinalizeKernel<decltype(stored), kFew>
+                                             : &FinalizeKernel<decltype(stored), kMaxSums>;
+    kernel<<<Blocks(Voxels(task.shape)), kThreads, 0, stream>>>(task);
   });
   CheckLaunch("finalize");
 }

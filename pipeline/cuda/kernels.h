@@ -17,8 +17,9 @@ namespace tilery::cuda {
 
 using Stream = CUstream_st*;
 
-inline constexpr int kMaxChannels = 32;  // of a model's input or of sums
-inline constexpr int kMaxPost = 8;       // post operations
+inline constexpr int kMaxInputs = 32;  // channels of a model's input
+inline constexpr int kMaxSums = 256;   // channels of sums
+inline constexpr int kMaxPost = 8;     // post operations
 inline constexpr int kMaxLabels = 256;
 
 enum class Pad : uint8_t { kReflect, kEdge, kZero };          // as PadMode
@@ -43,8 +44,8 @@ struct GatherTask {
   int64_t tile[3];    // its shape; may reach past the item: padding
   Pad pad;
   bool replace_nonfinite;
-  int32_t channels;  // <= kMaxChannels
-  InputChannel channel[kMaxChannels];
+  int32_t channels;  // <= kMaxInputs
+  InputChannel channel[kMaxInputs];
   void* out;  // tile voxels x channels of `type`
   ModelType type;
   ModelLayout layout;
@@ -68,7 +69,7 @@ struct BlendTask {
   const float* window[3];                // weights of that part: z, y, x
   bool mean;  // gray of all channels; else `out` names one per accumulator
   int32_t out_begin, out_count;
-  int32_t out[kMaxChannels];
+  int32_t out[kMaxSums];
   float* sums;  // planar [accumulators, z, y, x]
   int64_t sums_begin[3], sums_shape[3];
 };
@@ -87,7 +88,7 @@ struct FinalizeTask {
   int64_t sums_begin[3], sums_shape[3];
   int64_t begin[3], shape[3];  // the region
   int32_t colours, alphas;
-  int32_t accumulator[kMaxChannels];  // colours, then alphas: channel of the sums
+  int32_t accumulator[kMaxSums];  // colours, then alphas: channel of the sums
   int32_t posts;
   PostStep post[kMaxPost];
   const double* labels;  // of kLabels

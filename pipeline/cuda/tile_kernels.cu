@@ -85,6 +85,8 @@ __global__ void __launch_bounds__(kWarps* kLanes, N <= 8 ? 3 : 2)
   }
 }
 
+static_assert(sizeof(BlendLaunch) <= 4096, "a kernel's parameters, on every driver");
+
 template <typename Value, int N, int K>
 void LaunchBlend(const BlendTilesTask& task, const TileRun& run, Stream stream) {
   const BlendLaunch launch = MakeBlendLaunch(task, run, K);
@@ -121,6 +123,11 @@ void GatherTiles(const GatherTask& task, const TileStarts& starts, const TileRun
 
 void BlendTiles(const BlendTilesTask& task, const TileRun& run, Stream stream) {
   if (run.count == 0 || Voxels(task.region.shape) == 0) return;
+  if (task.out_count > kMaxFused) {
+    for (int32_t first = 0; first < task.out_count; first += kMaxFused)
+      BlendTiles(PartOf(task, first), run, stream);
+    return;
+  }
   OnModelType(task.type, [&](auto value) {
     using Value = decltype(value);
     switch (task.out_count) {
@@ -134,7 +141,7 @@ void BlendTiles(const BlendTilesTask& task, const TileRun& run, Stream stream) {
         return LaunchBlend<Value, 4, 4>(task, run, stream);
       default:
         return task.out_count <= 8 ? LaunchBlend<Value, 8, 1>(task, run, stream)
-                                   : LaunchBlend<Value, kMaxChannels, 1>(task, run, stream);
+                                   : LaunchBlend<Value, kMaxFused, 1>(task, run, stream);
     }
   });
   CheckLaunch("blend tiles");

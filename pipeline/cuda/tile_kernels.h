@@ -63,6 +63,8 @@ struct AxisWindows {
 // batches wait in `sums`; those outside the interior stay there (seams). Tiles of a unit come in
 // ascending order, so what `sums` holds of a voxel before its first tile was added is never read:
 // it need not be cleared.
+inline constexpr int kMaxFused = 32;  // sums of a voxel that may be finished so
+
 struct BlendTilesTask {
   const void* output;  // slot 0; slots follow each other without gaps
   ModelType type;
@@ -71,13 +73,16 @@ struct BlendTilesTask {
   int64_t tile_shape[3];  // of a slot, output voxels
   bool mean;              // as BlendTask; out_begin is 0
   int32_t out_count;
-  int32_t out[kMaxChannels];
+  int32_t out[kMaxSums];
   AxisWindows axis[3];
   int32_t tile_count[3];   // the unit's box of tiles
   int64_t cover_shape[3];  // of sums
   CoverBox region;         // CoverOf() the run, or more: where the kernel looks for work
   int64_t interior_begin[3], interior_shape[3];  // in the cover; shape 0: all is seam
   float* sums;                                   // planar [out_count, cover]
+  // All sums stay, for Finalize(), and `finalize` is not looked at. Needed for more than kMaxFused
+  // of them.
+  bool keep;
   // Accumulators (0, 1, 2, ..., all of them), posts, terms, dtype, out (dense over the interior),
   // overflow; its sums and region are not looked at.
   FinalizeTask finalize;

@@ -21,12 +21,28 @@ void RequireRun(const int32_t counts[3], const TileRun& run) {
           "a run lies inside the unit's tiles");
 }
 
+// What a run of one pass asks of its end.
+void RequireFinish(const BlendTilesTask& task) {
+  const FinalizeTask& finalize = task.finalize;
+  Require(finalize.posts >= 0 && finalize.posts <= kMaxPost, "at most 8 post operations");
+  Require(finalize.colours + finalize.alphas == task.out_count &&
+              (finalize.colours == 0 || finalize.alphas == 0),
+          "all sums are finished, as those of one pass");
+  int left = finalize.colours;
+  for (int p = 0; p < finalize.posts; ++p) {
+    if (finalize.post[p].kind == PostKind::kArgmax) left = std::min(left, 1);
+  }
+  Require(left + finalize.alphas == finalize.out_channels, "what post operations leave is put out");
+  for (int c = 0; c < task.out_count; ++c)
+    Require(finalize.accumulator[c] == c, "sums are finished in their order");
+}
+
 }  // namespace
 
 GatherLaunch MakeGatherLaunch(const GatherTask& task, const TileStarts& starts,
                               const TileRun& run) {
   RequireRun(starts.count, run);
-  Require(task.channels >= 1 && task.channels <= kMaxChannels, "1 to 32 input channels");
+  Require(task.channels >= 1 && task.channels <= kMaxInputs, "1 to 32 input channels");
   Require(task.tile[0] >= 1 && task.tile[1] >= 1 && task.tile[2] >= 1 && task.tile[0] <= kMost &&
               task.tile[1] <= kMost && task.tile[2] <= kMost &&
               task.tile[1] * task.tile[2] <= kMost && Voxels(task.tile) <= kMost,
@@ -74,24 +90,25 @@ CoverBox CoverOf(const TileCovers& covers, const TileRun& run) {
   return box;
 }
 
+BlendTilesTask PartOf(const BlendTilesTask& task, int32_t first) {
+  Require(task.keep && !task.mean && task.out_count <= kMaxSums,
+          "33 to 256 sums of a voxel are channels of the model and are kept");
+  BlendTilesTask part = task;
+  part.out_count = std::min(task.out_count - first, kMaxFused);
+  std::copy_n(task.out + first, part.out_count, part.out);
+  part.sums = task.sums + first * Voxels(task.cover_shape);
+  return part;
+}
+
 BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int voxels_per_lane) {
   RequireRun(task.tile_count, run);
-  Require(task.out_count >= 1 && task.out_count <= kMaxChannels, "1 to 32 output channels");
-  const FinalizeTask& finalize = task.finalize;
-  Require(finalize.posts >= 0 && finalize.posts <= kMaxPost, "at most 8 post operations");
-  Require(finalize.colours + finalize.alphas == task.out_count &&
-              (finalize.colours == 0 || finalize.alphas == 0),
-          "all sums are finished, as those of one pass");
-  int left = finalize.colours;
-  for (int p = 0; p < finalize.posts; ++p) {
-    if (finalize.post[p].kind == PostKind::kArgmax) left = std::min(left, 1);
-  }
-  Require(left + finalize.alphas == finalize.out_channels, "what post operations leave is put out");
+  Require(task.out_count >= 1 && task.out_count <= kMaxFused, "1 to 32 sums in registers");
   for (int c = 0; c < task.out_count; ++c) {
-    Require(finalize.accumulator[c] == c, "sums are finished in their order");
     Require(task.mean || (task.out[c] >= 0 && task.out[c] < task.channels),
             "outputs are channels of the model");
   }
+  if (!task.keep) RequireFinish(task);
+  const FinalizeTask& finalize = task.finalize;
   BlendLaunch launch{};
   launch.task = task;
   launch.first = static_cast<int32_t>(run.first);
@@ -117,6 +134,7 @@ BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int 
   }
   // Groups of voxels begin at multiples in the cover, so that sums can be written together.
   launch.x_begin = launch.region_begin[2] / kLanes * kLanes;
+  if (task.keep) return launch;
   launch.voxel_bytes = finalize.out_channels * static_cast<int32_t>(DTypeSize(finalize.dtype));
   launch.staging =
       static_cast<int32_t>(StagingBytes(int64_t{kLanes} * voxels_per_lane * launch.voxel_bytes));

@@ -9,6 +9,9 @@ namespace tilery::cuda {
 
 GatherLaunch MakeGatherLaunch(const GatherTask& task, const TileStarts& starts, const TileRun& run);
 
+// The sums from `first` on of a task with more than kMaxFused, as many as one launch takes.
+BlendTilesTask PartOf(const BlendTilesTask& task, int32_t first);
+
 // `voxels_per_lane`: K of BlendVoxels.
 BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int voxels_per_lane);
 

@@ -23,10 +23,10 @@ TransferTables::TransferTables(const Transfer& t, AllocationCount& count, cudaSt
     : transfer(t),
       tables(t),
       finalizer(t),
-      fused_(t.passes.size() == 1 && t.passes[0].op == Pass::Op::kModel &&
+      tiled_(t.passes.size() == 1 && t.passes[0].op == Pass::Op::kModel &&
              t.passes[0].out_begin == 0 && t.passes[0].out_count == t.accumulators) {
-  Limit(t.model_in, kMaxChannels, "model input channels");
-  Limit(t.accumulators, kMaxChannels, "channels of sums");
+  Limit(t.model_in, kMaxInputs, "model input channels");
+  Limit(t.accumulators, kMaxSums, "channels of sums");
   Limit(static_cast<int64_t>(t.post.size()), kMaxPost, "operations in output.post");
   std::map<const std::vector<float>*, const float*> put;  // channels often share one table
   for (int32_t c = 0; c < t.model_in; ++c) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "pipeline/cuda/cuda_memory.h"
-#include "pipeline/cuda/kernels.h"
+#include "pipeline/cuda/tile_kernels.h"
 #include "pipeline/ops.h"
 
 namespace tilery::cuda {
@@ -21,8 +21,10 @@ class TransferTables {
   const Transfer transfer;
   const InputTables tables;
   const Finalizer finalizer;
-  // One pass, with the model: units of such jobs are blended and finished in one kernel.
-  bool fused() const { return fused_; }
+  // One pass, with the model: units of such jobs are blended many tiles at a time.
+  bool tiled() const { return tiled_; }
+  // And finished in the same kernel.
+  bool fused() const { return tiled_ && transfer.accumulators <= kMaxFused; }
 
   // With `channel`, `channels`, `dtype`, `pad` set.
   GatherTask Gather(const Pass& pass, PadMode pad, bool replace_nonfinite) const;
@@ -34,7 +36,7 @@ class TransferTables {
   InputChannel Channel(const InputTables::Channel& channel, int32_t stored,
                        const float* values) const;
 
-  bool fused_;
+  bool tiled_;
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
   std::vector<const float*> model_values_;  // per model input channel; null: computed
   const double* labels_ = nullptr;

@@ -23,6 +23,10 @@ thread_local bool refuses_large = false;
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// What asks without exceptions is given memory of the same kind: all of it goes to std::free().
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return refuses_large && bytes >= kLarge ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 

@@ -306,6 +306,26 @@ TEST(Engine, LabelsComeFromTheBlendedLogits) {
   }
 }
 
+TEST(Engine, AnAtlasMayHaveMoreLabelsThanAThreadOfAGpuHoldsSums) {
+  Item item = MakePicture({1, 64, 75}, 1, DType::kU8, DType::kU8, 32, 8);
+  Transfer& t = item.transfer;
+  t.model_out = t.accumulators = item.sizing.channels = 100;
+  t.passes[0].out.clear();
+  for (int k = 0; k < 100; ++k) t.passes[0].out.push_back(k);
+  t.passes[0].out_count = 100;
+  t.post = {{PostOp::Kind::kArgmax, {}}};
+  t.labels = true;
+  for (const int64_t tiles : {1, 1000}) {
+    item.sizing.tiles = tiles;
+    const auto out = RunItem(item, OptionsFor(item, "levels100"));
+    ASSERT_EQ(out.size(), item.samples.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const long want = std::lround(static_cast<double>(item.samples[i]) / 255 * 99);
+      ASSERT_EQ(static_cast<long>(out[i]), want) << i << " of units of " << tiles;
+    }
+  }
+}
+
 TEST(Engine, RefusesAModelWhoseOutputContradictsTheContract) {
   Item item = MakePicture({1, 64, 64}, 3, DType::kU8, DType::kU8, 32, 8);
   Profile profile;

@@ -46,6 +46,21 @@ std::vector<PostOp> RandomPost(RandomTiling& random, int32_t colours, bool* labe
   return post;
 }
 
+// More than the kernels have registers for.
+void KeepManySums(RandomTiling& random, TileCase& c) {
+  Transfer& t = c.transfer;
+  t.accumulators = t.out_channels = static_cast<int32_t>(random.Pick(33, 70));
+  t.model_out = t.accumulators + static_cast<int32_t>(random.Pick(0, 2));
+  Pass& pass = t.passes[0];
+  pass.out_count = t.accumulators;
+  pass.out.clear();
+  for (int k = 0; k < t.accumulators; ++k)
+    pass.out.push_back(static_cast<int32_t>(random.Pick(0, t.model_out - 1)));
+  t.post.clear();
+  t.labels = false;
+  c.sizing.channels = t.accumulators;
+}
+
 }  // namespace
 
 UnitAxis MakeUnitAxis(const ItemGeometry& geometry, int64_t unit, int a) {
@@ -142,6 +157,10 @@ TileCase RandomTileCase(uint32_t seed) {
   t.out_channels = t.accumulators;
   for (const PostOp& op : t.post) {
     if (op.kind == PostOp::Kind::kArgmax && colours > 0) t.out_channels = 1;
+  }
+  c.keep = random.Pick(0, 9) == 0;
+  if (c.keep && pass.reduce != Pass::Reduce::kMean && random.Pick(0, 3) == 0) {
+    KeepManySums(random, c);
   }
   return c;
 }

@@ -36,6 +36,7 @@ struct TileCase {
   bool tabled = false;      // small integers by tables
   bool interleaved = true;  // samples
   int64_t largest_batch = 8;
+  bool keep = false;  // all sums
 };
 TileCase RandomTileCase(uint32_t seed);
 

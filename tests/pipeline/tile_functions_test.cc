@@ -48,12 +48,16 @@ class OnHost final : public TileBackend {
     cuda::OnModelType(task.type, [&](auto value) {
       using Value = decltype(value);
       const int32_t n = task.out_count;
+      if (n > cuda::kMaxFused) {
+        for (int32_t k = 0; k < n; k += cuda::kMaxFused) Blend(cuda::PartOf(task, k), run);
+        return;
+      }
       if (n == 1) return BlendAs<Value, 1, 4>(task, run);
       if (n == 2) return BlendAs<Value, 2, 4>(task, run);
       if (n == 3) return BlendAs<Value, 3, 4>(task, run);
       if (n == 4) return BlendAs<Value, 4, 4>(task, run);
       if (n <= 8) return BlendAs<Value, 8, 1>(task, run);
-      return BlendAs<Value, cuda::kMaxChannels, 1>(task, run);
+      return BlendAs<Value, cuda::kMaxFused, 1>(task, run);
     });
   }
 

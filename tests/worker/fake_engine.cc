@@ -101,7 +101,8 @@ InferOutput RunNearest(const InferWork& work) {
                            transfer.out_channels, output.interior.shape(), Layout::kInterleaved));
   }
   for (const SeamCell& cell : geometry.seams(work.block)) {
-    output.seams.push_back({cell.box, cut(cell.box)});
+    const std::vector<float> part = cut(cell.box);
+    std::copy(part.begin(), part.end(), output.seams.emplace_back(cell.box, channels).sums.get());
   }
   return output;
 }
