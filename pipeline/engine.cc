@@ -136,13 +136,17 @@ class LanesEngine final : public Engine {
       const bool taken = !batch.empty();
       if (taken) {
         Begun next{std::move(batch), {}, nullptr, nullptr, nullptr};
-        for (const Slot& slot : next.all) {
-          if (slot.unit->Open(*device_)) next.open.push_back(slot);
+        bool opened = false, ready = true;
+        for (size_t i = 0; i < next.all.size(); ++i) {
+          const Slot& slot = next.all[i];
+          if (i == 0 ||
+              slot.unit != next.all[i - 1].unit) {  // batches of small tiles have thousands
+            opened = slot.unit->Open(*device_);
+            ready &= !opened || slot.unit->memory().Ready();
+          }
+          if (opened) next.open.push_back(slot);
         }
         // What this batch waits for may be memory that the ones before will give back.
-        const bool ready = std::all_of(next.open.begin(), next.open.end(), [](const Slot& slot) {
-          return slot.unit->memory().Ready();
-        });
         if (!ready) EndAll(lane, begun, 0);
         Begin(lane, next);
         begun.push_back(std::move(next));

@@ -26,30 +26,45 @@ bool IsNonFinite(DType dtype, const std::byte* at) {
   return !IsFinite(static_cast<float>(v));
 }
 
-// Or of the signs of a dense run of f32 samples; the memory may be unaligned.
-bool RunIsFinite(const std::byte* run, int64_t samples) {
-  uint32_t any = 0;
+// Whether all of a dense run of samples are finite: a loop without branches, which compilers turn
+// into vectors. `sign` gives a value whose highest bit says that one is not. The memory may be
+// unaligned.
+template <typename Sample, typename Sign>
+bool NoSign(const std::byte* run, int64_t samples, const Sign& sign) {
+  decltype(sign(Sample{})) any = 0;
   for (int64_t i = 0; i < samples; ++i) {
-    float v;
+    Sample v;
     std::memcpy(&v, run + i * sizeof v, sizeof v);
-    any |= NonFiniteSign(v);
+    any |= sign(v);
   }
-  return (any >> 31) == 0;
+  return any >> (8 * sizeof any - 1) == 0;
+}
+
+bool RunIsFinite(DType dtype, const std::byte* run, int64_t samples) {
+  switch (dtype) {
+    case DType::kF16:  // an exponent of all ones carries into the sign's place
+      return NoSign<uint16_t>(run, samples, [](uint16_t bits) {
+        return static_cast<uint16_t>((bits & 0x7c00) + 0x0400);
+      });
+    case DType::kF32:
+      return NoSign<float>(run, samples, [](float v) { return NonFiniteSign(v); });
+    default:
+      return NoSign<double>(run, samples,
+                            [](double v) { return NonFiniteSign(static_cast<float>(v)); });
+  }
 }
 
 // Rows of `view` in which something is not finite, quickly: most data has none.
 bool RowIsFinite(const ConstView& view, int64_t z, int64_t y) {
-  const auto size = static_cast<int64_t>(sizeof(float));
-  if (view.dtype == DType::kF32) {
-    if (view.stride[0] == size && view.stride[3] == view.channels * size) {
-      return RunIsFinite(view.at(0, z, y, 0), view.channels * view.shape[2]);
+  const auto size = static_cast<int64_t>(DTypeSize(view.dtype));
+  if (view.stride[0] == size && view.stride[3] == view.channels * size) {
+    return RunIsFinite(view.dtype, view.at(0, z, y, 0), view.channels * view.shape[2]);
+  }
+  if (view.stride[3] == size) {
+    for (int64_t c = 0; c < view.channels; ++c) {
+      if (!RunIsFinite(view.dtype, view.at(c, z, y, 0), view.shape[2])) return false;
     }
-    if (view.stride[3] == size) {
-      for (int64_t c = 0; c < view.channels; ++c) {
-        if (!RunIsFinite(view.at(c, z, y, 0), view.shape[2])) return false;
-      }
-      return true;
-    }
+    return true;
   }
   for (int64_t c = 0; c < view.channels; ++c) {
     for (int64_t x = 0; x < view.shape[2]; ++x) {

@@ -159,7 +159,11 @@ struct MemoryRun::Impl {
     if (failed && !error) error = failed;
     if (error) stopping = true;
     if (!stopping) Account(now, unit_tiles);
-    changed.notify_all();
+    if (stopping) {
+      changed.notify_all();
+    } else {
+      changed.notify_one();
+    }
     return stopping;
   }
 
@@ -236,7 +240,8 @@ struct MemoryRun::Impl {
       const std::lock_guard lock(mutex);
       results.emplace_back(number, std::move(result));
       ComesBack(number);
-      changed.notify_all();  // there is a result, and room for another unit
+      changed.notify_one();  // for the result
+      changed.notify_one();  // for the room that there is for another unit
     });
   }
 

@@ -18,6 +18,9 @@
 namespace tilery::cuda {
 namespace {
 
+// Slots of small units may always have so much: a few batches of them are many units.
+constexpr int64_t kSmallSlots = int64_t{128} << 20;
+
 std::string WhatOf(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -145,7 +148,7 @@ class Gpu final : public CudaDevice {
       {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] {
-          return stopping_ || (!loading_.empty() && (!free_slots_.empty() || MustGrow()));
+          return stopping_ || (!loading_.empty() && SlotFor(loading_.front()->bytes()));
         });
         if (stopping_) {
           for (const auto& left : loading_) {
@@ -158,6 +161,7 @@ class Gpu final : public CudaDevice {
         loading_.pop_front();
         in_use_.push_back(unit);
         slot = TakeSlot(unit->bytes());
+        slot_bytes_ += std::max<int64_t>(unit->bytes() - slot->capacity(), 0);
       }
       try {
         unit->Load(std::move(slot));
@@ -223,18 +227,25 @@ class Gpu final : public CudaDevice {
     Return(unit, unit->GiveUp());
   }
 
-  // There are `slots` of them; more if what is loaded does not fill the lanes' next batches and
-  // nothing is about to give a slot back: batches of small items hold many units at a time.
-  bool MustGrow() const {
-    if (static_cast<int>(in_use_.size()) < options_.slots) return true;
+  // Whether a unit may be loaded: into a free slot that is large enough, or into one that grows, or
+  // a new one, as long as all together have no more than `slots` of the largest unit seen so far
+  // would. Beyond that only if what is loaded does not fill the lanes' next batches and nothing is
+  // about to give a slot back. mutex_ is held.
+  bool SlotFor(int64_t bytes) {
+    largest_ = std::max(largest_, bytes);
+    const auto slot = BestSlot(bytes);
+    const int64_t has = slot == free_slots_.end() ? 0 : (*slot)->capacity();
+    if (has >= bytes && slot != free_slots_.end()) return true;
+    const int64_t most = std::max(options_.slots * largest_, kSmallSlots);
+    if (slot_bytes_ + bytes - has <= most) return true;
     if (!finishing_.empty() || collecting_) return false;
     int64_t runs = 0;
     for (const auto& unit : in_use_) runs += unit->ungathered();
     return runs < options_.engine.numerics.batch * options_.engine.lanes;
   }
 
-  // The free slot that has to grow least, or a new one. mutex_ is held.
-  std::unique_ptr<UnitSlot> TakeSlot(int64_t bytes) {
+  // The smallest free slot that is large enough, else the largest; end() if none is free.
+  std::vector<std::unique_ptr<UnitSlot>>::iterator BestSlot(int64_t bytes) {
     auto best = free_slots_.end();
     for (auto it = free_slots_.begin(); it != free_slots_.end(); ++it) {
       if (best == free_slots_.end()) {
@@ -245,6 +256,12 @@ class Gpu final : public CudaDevice {
       const bool fits_a = a >= bytes, fits_b = b >= bytes;
       if (fits_a != fits_b ? fits_a : (fits_a ? a < b : a > b)) best = it;
     }
+    return best;
+  }
+
+  // The best free slot, or a new one. mutex_ is held.
+  std::unique_ptr<UnitSlot> TakeSlot(int64_t bytes) {
+    const auto best = BestSlot(bytes);
     if (best == free_slots_.end()) return std::make_unique<UnitSlot>(*count_);
     std::unique_ptr<UnitSlot> slot = std::move(*best);
     free_slots_.erase(best);
@@ -293,6 +310,8 @@ class Gpu final : public CudaDevice {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::vector<std::unique_ptr<UnitSlot>> free_slots_;
+  int64_t slot_bytes_ = 0;  // of all slots, as units need them
+  int64_t largest_ = 0;     // bytes of a unit, of all so far
   std::deque<std::shared_ptr<UnitState>> loading_;
   std::vector<std::shared_ptr<UnitState>> in_use_;  // units that have a slot
   bool collecting_ = false;                         // the finisher is at one

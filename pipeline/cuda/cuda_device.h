@@ -2,6 +2,7 @@
 //
 //   loader thread     input -> pinned memory -> [copy-in stream] -> slot
 //   lane threads      slot -> [gather stream] -> model's input -> [lane's stream] -> output
+//                     -> [lane's check stream] flags of what is not finite
 //                     -> [finish stream] blended, finished -> slot
 //   finisher thread   slot -> [copy-out stream] -> pinned memory -> result
 //
@@ -18,7 +19,9 @@ namespace tilery::cuda {
 struct CudaDeviceOptions {
   EngineOptions engine;
   int device = 0;  // CUDA ordinal in this process
-  int slots = 4;   // units for which memory is taken at start
+  // Units of the largest size for which there is room, for which memory is taken at start where
+  // sizes are known. Of smaller ones there may be more at a time.
+  int slots = 4;
   // Largest of any unit, in bytes; 0: not known, taken when it comes.
   int64_t input_bytes = 0, sums_bytes = 0, result_bytes = 0, seam_bytes = 0;
   // Called, on any thread, when the GPU is of no more use to this process.

@@ -106,6 +106,7 @@ CudaLane::CudaLane(LaneContext context) : context_(std::move(context)) {
 CudaLane::~CudaLane() {
   // What was asked of the device refers to places and model until it is done.
   if (model_) static_cast<void>(cudaStreamSynchronize(model_->stream()));
+  static_cast<void>(cudaStreamSynchronize(check_));
   static_cast<void>(cudaStreamSynchronize(context_.gather));
   static_cast<void>(cudaStreamSynchronize(context_.finish));
 }
@@ -155,19 +156,17 @@ void CudaLane::Run(GpuModel& model, Place& place, int64_t slots, int index) {
   place.begun.Record(stream);
   place.output = model.Run(index);
   place.done.Record(stream);
-  {
-    const std::lock_guard lock(*context_.blending);
-    place.done.MakeWait(context_.finish);
-    auto* const flags = reinterpret_cast<int32_t*>(place.flags.data());
-    const int64_t bytes = place.output.type == ModelType::kF32 ? 4 : 2;
-    FindNonFinite(place.output.data, place.output.type, place.output.slot_bytes / bytes,
-                  static_cast<int32_t>(slots), flags, context_.finish);
-    Check(cudaMemcpyAsync(place.host_flags.get(), flags, static_cast<size_t>(slots) * 4,
-                          cudaMemcpyDeviceToHost, context_.finish),
-          "cudaMemcpyAsync of flags", slots * 4);
-    place.checked.Record(context_.finish);
-    place.read.Record(context_.finish);
-  }
+  place.done.MakeWait(check_);
+  auto* const flags = reinterpret_cast<int32_t*>(place.flags.data());
+  const int64_t bytes = place.output.type == ModelType::kF32 ? 4 : 2;
+  FindNonFinite(place.output.data, place.output.type, place.output.slot_bytes / bytes,
+                static_cast<int32_t>(slots), flags, check_);
+  Check(cudaMemcpyAsync(place.host_flags.get(), flags, static_cast<size_t>(slots) * 4,
+                        cudaMemcpyDeviceToHost, check_),
+        "cudaMemcpyAsync of flags", slots * 4);
+  place.checked.Record(check_);
+  // Blending, which comes after the look at the flags, records it anew.
+  place.read.Record(check_);
   place.used = true;
 }
 

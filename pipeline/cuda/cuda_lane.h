@@ -52,6 +52,9 @@ class CudaLane final : public Lane {
   void Run(GpuModel& model, Place& place, int64_t slots, int index);
 
   const LaneContext context_;
+  // Outputs are looked at here: on `finish` the look at a batch that still runs would keep the
+  // blending of the one before waiting, and with it the batch after that.
+  OwnStream check_;
   std::unique_ptr<GpuModel> model_, careful_model_;
   std::shared_ptr<Ring> ring_, careful_ring_;
   int next_ = 0;
