@@ -18,16 +18,6 @@
 namespace tilery::cuda {
 namespace {
 
-std::string WhatOf(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "unknown";
-  }
-}
-
 class Gpu final : public CudaDevice {
  public:
   Gpu(CudaDeviceOptions options, Profile& profile)
@@ -261,8 +251,14 @@ class Gpu final : public CudaDevice {
   }
 
   void Look(const std::exception_ptr& error) {
-    const std::string what = WhatOf(error);
-    if (IsLost(what) && options_.lost) options_.lost(what);
+    if (!options_.lost) return;
+    try {
+      std::rethrow_exception(error);
+    } catch (const OutOfDeviceMemory& e) {
+      options_.lost(Loss::kMemory, e.what());
+    } catch (const std::exception& e) {
+      if (IsLost(e.what())) options_.lost(Loss::kDevice, e.what());
+    }
   }
 
   std::shared_ptr<const TransferTables> Prepare(const Transfer& transfer) {
