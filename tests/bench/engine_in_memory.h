@@ -74,8 +74,7 @@ inline double Median(std::vector<double> values) {
 class InMemory {
  public:
   using Make = std::function<std::unique_ptr<Engine>(const EngineOptions&)>;
-  InMemory(const Config& config, const Make& make) {
-    batch_ = config.batch;
+  InMemory(const Config& config, const Make& make) : config_(config) {
     Tiling tiling;
     for (int a = 3 - config.dims; a < 3; ++a) {
       tiling.tile[a] = config.tile;
@@ -120,7 +119,9 @@ class InMemory {
   }
 
   // Batches of one Run().
-  int64_t batches() const { return (geometry_->grid().tiles() + batch_ - 1) / batch_; }
+  int64_t batches() const {
+    return (geometry_->grid().tiles() + config_.batch - 1) / config_.batch;
+  }
   Cost Run() {
     return Measure(geometry_->grid().tiles(), [&] {
       std::vector<std::future<void>> ends;
@@ -149,7 +150,7 @@ class InMemory {
   }
 
  private:
-  int64_t batch_ = 1;
+  const Config& config_;
   Index shape_{1, 1, 1};
   Transfer transfer_;
   std::shared_ptr<const ItemGeometry> geometry_;
