@@ -11,7 +11,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <thread>
 
 #include "pipeline/profile.h"
 #include "pipeline/profile_switch.h"
@@ -27,21 +26,14 @@ int64_t Calls(const Profile& profile) {
   return calls;
 }
 
-// Seconds of one thread for one piece of work with nothing in it, while others do the same.
-double CallCost(int threads) {
+// Seconds for one piece of work with nothing in it.
+double CallCost() {
   constexpr int64_t kCalls = 200'000;
   Profile profile;
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<std::thread> workers;
-  for (int i = 0; i < threads; ++i) {
-    workers.emplace_back([&] {
-      for (int64_t k = 0; k < kCalls; ++k) {
-        const Profile::Busy busy(profile);
-        const Profile::Scope scope(profile, k % 2 == 0 ? Stage::kCompute : Stage::kBlend, k);
-      }
-    });
+  for (int64_t k = 0; k < kCalls; ++k) {
+    const Profile::Scope scope(profile, k % 2 == 0 ? Stage::kCompute : Stage::kBlend, k);
   }
-  for (std::thread& worker : workers) worker.join();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   return took.count() / static_cast<double>(kCalls);
 }
@@ -72,7 +64,7 @@ int Main(int argc, char** argv) {
   RecordProfiles(true);
   const auto batches = static_cast<double>(config.rounds * engine.batches());
   const double calls = static_cast<double>(Calls(profile) - before) / batches;
-  const double call_s = CallCost(config.lanes);
+  const double call_s = CallCost();
   const double batch_s =
       Median(with) * static_cast<double>(config.batch) * static_cast<double>(config.lanes);
 
