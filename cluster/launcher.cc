@@ -61,7 +61,7 @@ struct LocalLauncher::Impl {
         if (!report.is_object()) continue;
         s.gone = s.gone || report.value("gone", false);
         events.push_back({s.start.worker, report.value("how", std::string()), s.gone,
-                          report.value("refused", false)});
+                          report.value("refused", false), report.value("no_memory", false)});
       }
     }
   }

@@ -45,6 +45,9 @@ class LocalLauncher {
     bool gone_for_good = false;
     // It can't do this job, and no other start will change that; `how` is its own reason.
     bool refused = false;
+    // Its device ran out of memory (kNoMemoryExit); `how` is its own reason. The second time, it is
+    // gone for good: retired.
+    bool no_memory = false;
   };
   // Reaps and restarts supervisors (at most 5 times each within a minute); never blocks.
   std::vector<Event> Poll();
@@ -61,10 +64,11 @@ class LocalLauncher {
 // arguments, the same WorkerStart on its descriptor kControlFd), restarts it when it dies, reports
 // each death, ends with its parent. Back-off: 0.1 s, doubling up to 5 s while starts fail. A worker
 // that ends before it is ready three times in a row with an exit code, or five times by a signal,
-// is gone for good; one that refuses the job (kRefusedExit) or can't be executed, at once. INT,
-// TERM and USR1 are passed on and end the restarting; a second INT or TERM ends worker and
-// supervisor at once. Folder TILERY_TORCH (or its lib/) goes to the front of the worker's
-// LD_LIBRARY_PATH. Returns the exit code.
+// is gone for good; one that refuses the job (kRefusedExit) or can't be executed, at once; one
+// whose device ran out of memory (kNoMemoryExit), ready or not, when that happens to a second
+// process. INT, TERM and USR1 are passed on and end the restarting; a second INT or TERM ends
+// worker and supervisor at once. Folder TILERY_TORCH (or its lib/) goes to the front of the
+// worker's LD_LIBRARY_PATH. Returns the exit code.
 int RunSupervisor(int control_fd);
 
 }  // namespace tilery

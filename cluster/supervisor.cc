@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFailedByCode = 3;  // starts in a row
 constexpr int kFailedBySignal = 5;
+constexpr int kWithoutMemory = 2;    // processes of one device; the second was a fresh one
 constexpr int kNoProgramExit = 127;  // of the dynamic loader, where libraries are missing
 constexpr auto kFirstPause = std::chrono::milliseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(5000);
@@ -112,7 +113,9 @@ class Supervisor {
           SpawnSpec{start_.program, {}, environment_, its.get(), write_end.get(), false});
     } catch (const Error& error) {
       // A want of processes may go away, a program that is not there will not come.
-      Report(error.what(), true, access(start_.program.c_str(), X_OK) != 0);
+      Report({{"how", error.what()},
+              {"gone", true},
+              {"refused", access(start_.program.c_str(), X_OK) != 0}});
       return End(1);
     }
     SetNonBlocking(ours.get());
@@ -148,25 +151,30 @@ class Supervisor {
     worker_.reset();
     if (stopping_) return End(0);
     if (ready_) failed_by_code_ = failed_by_signal_ = 0;
-    const int failed = ready_ ? 0 : ended->by_signal ? ++failed_by_signal_ : ++failed_by_code_;
+    const bool no_memory = !ended->by_signal && ended->number == kNoMemoryExit;
+    if (no_memory) ++without_memory_;
+    const bool started = ready_ || no_memory;
+    const int failed = started ? 0 : ended->by_signal ? ++failed_by_signal_ : ++failed_by_code_;
     const std::string words = log_.LastLine();
     std::string how = "its process ended by " + ended->words();
     if (!words.empty()) how += ": " + words;
     const bool refused = !ready_ && !ended->by_signal && ended->number == kRefusedExit;
     const bool missing = !ready_ && !ended->by_signal && ended->number == kNoProgramExit;
     const bool gone = refused || missing || failed_by_code_ >= kFailedByCode ||
-                      failed_by_signal_ >= kFailedBySignal;
-    Report(refused && !words.empty() ? words : how, gone, refused || missing);
+                      failed_by_signal_ >= kFailedBySignal || without_memory_ >= kWithoutMemory;
+    Report({{"how", (refused || no_memory) && !words.empty() ? words : how},
+            {"gone", gone},
+            {"refused", refused || missing},
+            {"no_memory", no_memory}});
     if (gone) return End(1);
     const auto pause =
         std::min<Clock::duration>(kFirstPause * (1 << std::min(failed, 10)), kLongestPause);
     start_at_ = Clock::now() + pause;
   }
 
-  void Report(const std::string& how, bool gone, bool refused) {
-    const std::string line = Json{{"how", how}, {"gone", gone}, {"refused", refused}}.dump(
-                                 -1, ' ', false, Json::error_handler_t::replace) +
-                             "\n";
+  // As LocalLauncher::Event has it.
+  void Report(const Json& event) {
+    const std::string line = event.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     (void)!send(control_fd_, line.data(), line.size(), MSG_NOSIGNAL);
   }
 
@@ -183,7 +191,8 @@ class Supervisor {
   std::unique_ptr<Child> worker_;
   std::string commands_;
   bool ready_ = false, worker_control_over_ = false, stopping_ = false, over_ = false;
-  int failed_by_code_ = 0, failed_by_signal_ = 0, ends_asked_ = 0, code_ = 0;
+  int failed_by_code_ = 0, failed_by_signal_ = 0, without_memory_ = 0;
+  int ends_asked_ = 0, code_ = 0;
   Clock::time_point start_at_{};
 };
 

@@ -20,6 +20,10 @@ inline constexpr int kControlFd = 3;
 // loaded or contradicts its contract, say. Its last line on standard error tells why.
 inline constexpr int kRefusedExit = 78;
 
+// Exit code of a worker whose device has not the memory for this job, be it at the start or later.
+// A fresh process may find more. Its last line on standard error tells how much it asked for.
+inline constexpr int kNoMemoryExit = 79;
+
 struct WorkerStart {
   Endpoint endpoint;
   std::string token;

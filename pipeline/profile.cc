@@ -3,12 +3,19 @@
 #include <cstdio>
 #include <cstring>
 
+#include "pipeline/profile_switch.h"
+
 namespace tilery {
 namespace {
 
 constexpr size_t kTraceEvents = 50'000;
 
+using Clock = std::chrono::steady_clock;
+
 ScopeMarks g_marks;
+std::atomic<bool> g_record{true};
+
+Clock::time_point NowIfRecording() { return ProfilesRecord() ? Clock::now() : Clock::time_point{}; }
 
 // Small numbers in the order in which threads first appear: readable in a trace.
 uint32_t ThreadNumber() {
@@ -32,11 +39,8 @@ const char* StageName(Stage stage) {
 Profile::Profile() : start_(std::chrono::steady_clock::now()), model_time_(start_) {}
 
 Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes)
-    : profile_(profile),
-      stage_(stage),
-      unit_(unit),
-      bytes_(bytes),
-      begin_(std::chrono::steady_clock::now()) {
+    : profile_(profile), stage_(stage), unit_(unit), bytes_(bytes), begin_(NowIfRecording()) {
+  if (!ProfilesRecord()) return;
   if (g_marks.begin != nullptr) g_marks.begin(StageName(stage));
   profile_.Enter();
   if (stage_ == Stage::kCompute) {
@@ -46,6 +50,7 @@ Profile::Scope::Scope(Profile& profile, Stage stage, int64_t unit, int64_t bytes
 }
 
 Profile::Scope::~Scope() {
+  if (!ProfilesRecord()) return;
   profile_.Add(stage_, unit_, bytes_, begin_, std::chrono::steady_clock::now(), ThreadNumber());
   if (stage_ == Stage::kCompute) {
     const std::lock_guard lock(profile_.mutex_);
@@ -57,14 +62,18 @@ Profile::Scope::~Scope() {
 
 void SetScopeMarks(ScopeMarks marks) { g_marks = marks; }
 
-Profile::Busy::Busy(Profile& profile)
-    : profile_(profile), begin_(std::chrono::steady_clock::now()) {
+void RecordProfiles(bool on) { g_record.store(on, std::memory_order_relaxed); }
+bool ProfilesRecord() { return g_record.load(std::memory_order_relaxed); }
+
+Profile::Busy::Busy(Profile& profile) : profile_(profile), begin_(NowIfRecording()) {
+  if (!ProfilesRecord()) return;
   profile_.Enter();
   const std::lock_guard lock(profile_.mutex_);
   profile_.model_time_.Begins(begin_);
 }
 
 Profile::Busy::~Busy() {
+  if (!ProfilesRecord()) return;
   {
     const std::lock_guard lock(profile_.mutex_);
     profile_.model_time_.Ended(begin_);
@@ -87,6 +96,7 @@ void Profile::Leave() {
 void Profile::Add(Stage stage, int64_t unit, int64_t bytes,
                   std::chrono::steady_clock::time_point begin,
                   std::chrono::steady_clock::time_point end, uint32_t row) {
+  if (!ProfilesRecord()) return;
   using std::chrono::duration_cast;
   using std::chrono::microseconds;
   const TraceEvent event{StageName(stage), duration_cast<microseconds>(begin - start_).count(),
@@ -118,6 +128,7 @@ std::array<StageTotals, kStages> Profile::totals() const {
 }
 
 void Profile::Units(const UnitsAt& units) {
+  if (!ProfilesRecord()) return;
   const std::lock_guard lock(mutex_);
   model_time_.Now(units, std::chrono::steady_clock::now());
 }

@@ -23,7 +23,8 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   run_command.cc
   signals.cc
   tuning_client.cc
-  work_commands.cc)
+  work_commands.cc
+  worker_watch.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)
 list(APPEND TILERY_SCHEDULER_PUBLIC tilery_cluster tilery_io tilery_geometry tilery_profile)
 # Where this build's Python and scripts are, and which LibTorch will load what they compile.

@@ -125,10 +125,19 @@ struct Coordinator::Impl {
 
   // ---- workers that end ----
 
-  void WorkerDied(const std::string& worker, const std::string& how) {
+  void WorkerDied(const std::string& worker, const std::string& how, Death death) {
     last_death = worker + ": " + how;
     Session* session = sessions.OldestAlive(worker);
-    if (session != nullptr) Bury(*session, session->hung.empty() ? how : session->hung);
+    if (session == nullptr) return;
+    if (death == Death::kNoMemory) return LetGo(*session);
+    Bury(*session, session->hung.empty() ? how : session->hung);
+  }
+
+  void LetGo(Session& session) {
+    session.alive = false;
+    if (session.peer != 0) server.Close(session.peer, true);
+    sessions.Unlink(session);
+    Later([this, &session] { settlement.Left(session); });
   }
 
   void Bury(Session& session, const std::string& how) {
@@ -271,7 +280,9 @@ struct Coordinator::Impl {
   RunResult Finish(const std::function<void(const Progress&)>& progress,
                    const std::function<void()>& tick) {
     if (!queue.AllDone() && interrupted_by.empty()) {
-      interrupted_by = exhausted.value_or("") + (last_death.empty() ? "" : " (" + last_death + ")");
+      const std::string why = exhausted.value_or("");
+      const bool told = why.find(last_death) != std::string::npos;
+      interrupted_by = why + (told ? "" : " (" + last_death + ")");
     }
     end_since = Now();
     for (auto& s : sessions.all()) {
@@ -368,8 +379,9 @@ void Coordinator::Drain(const std::string& why) {
   impl_->server.Post([impl = impl_.get(), why] { impl->Drain(why); });
 }
 
-void Coordinator::WorkerDied(const std::string& worker, const std::string& how) {
-  impl_->server.Post([impl = impl_.get(), worker, how] { impl->WorkerDied(worker, how); });
+void Coordinator::WorkerDied(const std::string& worker, const std::string& how, Death death) {
+  impl_->server.Post(
+      [impl = impl_.get(), worker, how, death] { impl->WorkerDied(worker, how, death); });
 }
 
 void Coordinator::WorkersExhausted(const std::string& why) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,8 @@ struct WorkerReport {  // of profile.json, for every worker that ever joined
   int64_t pid = 0;
   std::string state;             // "idle", "busy", "gone"
   int64_t tiles = 0, units = 0;  // accepted
+  int64_t repeated = 0;          // model runs for them that were thrown away
+  int64_t careful = 0;           // of `tiles`, run in fp32 since they were not finite otherwise
   double busy_s = 0, idle_s = 0;
   Json stages;         // name -> {s, calls, bytes, under_model_s}
   double model_s = 0;  // with at least one model run under way
@@ -67,6 +70,7 @@ struct RunResult {
   std::string status;  // done | failed | interrupted
   int64_t items_done = 0, items_failed = 0, items_unchanged = 0;
   int64_t tiles_inferred = 0, tiles_skipped = 0, tiles_repeated = 0, tiles_reused = 0;
+  int64_t tiles_careful = 0;  // of tiles_inferred: see WorkerReport::careful
   int64_t units_run = 0, units_reused = 0;
   double wall_s = 0;
   // Seconds of it: when the first unit was given out, and when the last output was recorded.
@@ -74,6 +78,9 @@ struct RunResult {
   std::string interrupted_by;  // words, if interrupted, or if more items failed than may
   std::vector<WorkerReport> workers;
   std::vector<Failure> failures;
+  // Inputs with tiles_careful, and how many; the first kCarefulNamed.
+  static constexpr size_t kCarefulNamed = 1000;
+  std::map<std::string, int64_t> careful_items;
 };
 
 // Progress, at most once a second and at the end; for the terminal and status.json.
@@ -101,8 +108,9 @@ class Coordinator {
 
   // Thread-safe, also from the tick; done in the next turn of Run.
   void Drain(const std::string& why);  // finish what is begun, then return "interrupted"
-  void WorkerDied(const std::string& worker,
-                  const std::string& how);        // its leases come back at once
+  // Its leases come back at once. kNoMemory: without blame for their units, whose fault it is not.
+  enum class Death : uint8_t { kUnknown, kNoMemory };
+  void WorkerDied(const std::string& worker, const std::string& how, Death death = Death::kUnknown);
   void WorkersExhausted(const std::string& why);  // none will come any more
 
  private:

@@ -18,6 +18,7 @@ struct Done {
   int64_t tiles = 0;     // accepted model runs
   int64_t repeated = 0;  // model runs thrown away
   int64_t nonfinite_in = 0;
+  int64_t careful = 0;  // of `tiles`, run in fp32 since they were not finite otherwise
 };
 struct Retry {
   std::string stage, reason;

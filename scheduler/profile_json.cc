@@ -17,6 +17,8 @@ Json WorkerJson(const WorkerReport& worker) {
           {"device", Printable(worker.device)},
           {"tiles", worker.tiles},
           {"units", worker.units},
+          {"repeated", worker.repeated},
+          {"careful", worker.careful},
           {"busy_s", worker.busy_s},
           {"idle_s", worker.idle_s},
           {"stages", worker.stages.is_object() ? worker.stages : Json::object()},
@@ -50,8 +52,28 @@ std::string BoundBy(const RunResult& result) {
   return most < 0.1 * alive ? "start-up" : best;
 }
 
+std::string CarefulWords(const RunResult& result, const std::string& precision) {
+  if (result.tiles_careful == 0) return "";
+  constexpr size_t kNames = 5;
+  std::string names;
+  size_t named = 0;
+  for (const auto& [item, tiles] : result.careful_items) {
+    if (named++ == kNames) {
+      names += ", ... (profile.json names more)";
+      break;
+    }
+    names += fmt::format("{}{} ({})", named == 1 ? "" : ", ", Printable(item, 4096), tiles);
+  }
+  return fmt::format(
+      "{} of {} tiles were not finite in {} and ran once more in fp32, which is slower: {}. "
+      "model.precision tf32 or fp32 avoids this",
+      result.tiles_careful, result.tiles_inferred, precision, names);
+}
+
 Json ProfileJson(const RunResult& result, const ReportContext& context) {
-  Json workers = Json::array(), failures = Json::array();
+  Json workers = Json::array(), failures = Json::array(), careful = Json::array();
+  for (const auto& [item, tiles] : result.careful_items)
+    careful.push_back({{"item", Printable(item, 8192)}, {"tiles", tiles}});
   for (const WorkerReport& worker : result.workers) workers.push_back(WorkerJson(worker));
   for (const Failure& failure : result.failures)
     failures.push_back({{"item", Printable(failure.item, 8192)},
@@ -61,6 +83,9 @@ Json ProfileJson(const RunResult& result, const ReportContext& context) {
           {"first_lease_s", OrNull(result.first_lease_s)},
           {"last_publish_s", OrNull(result.last_publish_s)},
           {"tiles", result.tiles_inferred},
+          {"tiles_repeated", result.tiles_repeated},
+          {"tiles_careful", result.tiles_careful},
+          {"careful_items", careful},
           {"tiles_per_s", result.wall_s > 0 ? result.tiles_inferred / result.wall_s : 0.0},
           {"bound_by", BoundBy(result)},
           {"workers", workers},

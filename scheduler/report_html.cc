@@ -260,6 +260,8 @@ std::string ReportHtml(const Json& profile, const RunResult& result, const Json&
   out += Card(fmt::format("{}", summary.at("items_failed").get<int64_t>()), "failed",
               summary.at("items_failed").get<int64_t>() > 0 ? "bad" : "");
   out += Card(fmt::format("{}", summary.at("tiles_repeated").get<int64_t>()), "tiles repeated");
+  if (const int64_t careful = profile.at("tiles_careful"); careful > 0)
+    out += Card(fmt::format("{}", careful), "tiles once more in fp32", "bad");
   out += Card(fmt::format("{:.2f}", job.at("redundancy").get<double>()), "voxels run / voxels");
   out += Card(profile.at("bound_by"), "bound by");
   out += "</div>\n<h2>Workers</h2>\n" + WorkerTable(profile.at("workers"));

@@ -24,6 +24,7 @@
 #include "scheduler/resume.h"
 #include "scheduler/signals.h"
 #include "scheduler/status.h"
+#include "scheduler/worker_watch.h"
 
 namespace tilery {
 namespace {
@@ -82,6 +83,7 @@ class InputMemory {
 struct Served {
   RunResult result;
   std::string refusal;  // why no worker can run this job at all, "" if that is not what ended it
+  std::vector<std::string> retired;  // for want of memory, in words
 };
 
 // Serves the plan with local workers until it is done, drained or hopeless.
@@ -116,8 +118,8 @@ Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devic
                          options.token, ledger.epoch(), job.execution.work);
   hand = &launcher;
   InputMemory inputs(prepared.resolved.plan, ledger);
-  size_t gone = 0;
-  std::string refusal;
+  WorkerWatch watch(launches,
+                    {prepared.model.path, record.numerics.batch, job.execution.gpu_memory});
   bool draining = false;
   const std::filesystem::path work = job.execution.work;
   RunResult result = coordinator.Run(
@@ -128,13 +130,10 @@ Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devic
       [&] {
         inputs.Record();
         for (const LocalLauncher::Event& event : launcher.Poll()) {
-          if (event.gone_for_good) ++gone;
-          // All workers refuse the same job in the same words, and the end says them once more.
-          if (!event.refused || (event.how != refusal && gone < launches.size()))
-            console.Say(Level::kWarning, fmt::format("worker {}: {}", event.worker, event.how));
-          if (event.refused && refusal.empty()) refusal = event.how;
-          coordinator.WorkerDied(event.worker, event.how);
-          if (gone == launches.size()) coordinator.WorkersExhausted(event.how);
+          const WorkerWatch::Verdict verdict = watch.Judge(event);
+          if (!verdict.say.empty()) console.Say(Level::kWarning, verdict.say);
+          coordinator.WorkerDied(event.worker, event.how, verdict.death);
+          if (!verdict.exhausted.empty()) coordinator.WorkersExhausted(verdict.exhausted);
         }
         if (const std::string signal = DrainSignal(); !signal.empty() && !draining) {
           draining = true;
@@ -157,8 +156,8 @@ Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devic
     if (e.fault() != Fault::kOutput) throw;
     console.Log(Level::kWarning, e.what());
   }
-  const bool hopeless = result.status == "interrupted" && gone == launches.size() && !draining;
-  return {std::move(result), hopeless ? refusal : ""};
+  const bool hopeless = result.status == "interrupted" && !draining;
+  return {std::move(result), hopeless ? watch.refusal() : "", watch.retired()};
 }
 
 // Nothing to infer: the result of a run in which every item is unchanged or refused.
@@ -214,6 +213,7 @@ void Conclude(const RunResult& result, const std::string& work, Console& console
   std::string line = fmt::format("{}: {} items done, {} unchanged, {} failed; {} tiles in {:.1f} s",
                                  result.status, result.items_done, result.items_unchanged,
                                  result.items_failed, result.tiles_inferred, result.wall_s);
+  if (result.tiles_repeated > 0) line += fmt::format(", {} run again", result.tiles_repeated);
   if (!result.interrupted_by.empty()) line += fmt::format(" ({})", result.interrupted_by);
   if (result.status == "interrupted") line += "; the same command resumes";
   console.Say(Level::kInfo, line);
@@ -274,7 +274,7 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
   Served served = open
                       ? Serve(job, prepared, devices, record, choice.graph, resume, ledger, console)
-                      : Served{NothingToDo(plan, resume), ""};
+                      : Served{NothingToDo(plan, resume), "", {}};
   RunResult& result = served.result;
   if (!served.refusal.empty()) {
     planned = result.units_run + result.units_reused + result.items_unchanged > 0;
@@ -306,6 +306,9 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   context.deviations = record.deviations;
   context.reproducible = record.deviations.empty();
   context.warnings = warnings;
+  for (const std::string& retired : served.retired) context.warnings.push_back(retired);
+  const std::string careful = CarefulWords(result, context.precision);
+  if (!careful.empty()) context.warnings.push_back(careful);
   try {
     WriteReports(work, result, context);
   } catch (const Error& e) {
@@ -322,6 +325,7 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
     WriteStatus(work, progress);
   }
   console.Finish();
+  if (!careful.empty()) console.Say(Level::kWarning, careful);
   Conclude(result, work.string(), console);
   if (json) std::cout << SummaryJson(result, context, work.string()).dump() << std::endl;
   if (result.status == "interrupted") return kExitInterrupted;

@@ -106,12 +106,20 @@ void Settlement::Accept(Session& session, const UnitRef& ref, int64_t unit, cons
   ++result_.units_run;
   ++session.report.units;
   result_.tiles_repeated += done.repeated;
+  session.report.repeated += done.repeated;
   if (again_.erase(unit) > 0) {
     // Its tiles were accepted once; over all runs each is counted exactly once.
     result_.tiles_repeated += done.tiles;
   } else {
     result_.tiles_inferred += done.tiles;
     session.report.tiles += done.tiles;
+    result_.tiles_careful += done.careful;
+    session.report.careful += done.careful;
+    if (done.careful > 0) {
+      auto& named = result_.careful_items;
+      if (named.size() < RunResult::kCarefulNamed || named.contains(item.input))
+        named[item.input] += done.careful;
+    }
     tiles_done_ += done.tiles;
     tiles_now_ += done.tiles;
     if (item.infer_units > 1) builder_.CountTiles(ref.item, done.tiles);

@@ -153,6 +153,7 @@ Json ToJson(const Outcome& outcome) {
                  {"tiles", done->tiles}};
     Put(json, "repeated", done->repeated, int64_t{0});
     Put(json, "nonfinite_in", done->nonfinite_in, int64_t{0});
+    Put(json, "careful", done->careful, int64_t{0});
     return json;
   }
   if (const auto* retry = std::get_if<Retry>(&outcome)) {
@@ -179,6 +180,7 @@ Outcome OutcomeFromJson(const Json& json) {
       json.at("tiles").get_to(done.tiles);
       Get(json, "repeated", done.repeated);
       Get(json, "nonfinite_in", done.nonfinite_in);
+      Get(json, "careful", done.careful);
       return done;
     }
     const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };

@@ -12,6 +12,7 @@
 
 #include "io/error.h"
 #include "io/file.h"
+#include "pipeline/device_loss.h"
 #include "worker/fault_points.h"
 #include "worker/unit_runner.h"
 
@@ -66,6 +67,9 @@ class Agent {
     heart_ = std::thread([this] { Beat(); });
     try {
       Start(welcome);
+    } catch (const OutOfDeviceMemory& e) {
+      // The batch had been proven, so others have taken what it needs.
+      return Failed(e.what(), AgentEnd::kNoMemory);
     } catch (const Error& e) {
       // What may go away, and what is a fault of ours, may be different the next time.
       const bool lasts = e.fault() != Fault::kTransient && e.fault() != Fault::kInternal;
@@ -126,7 +130,7 @@ class Agent {
   AgentEnd Failed(const std::string& why, AgentEnd end) {
     // A reason that is handed on stands alone; of others the log should say whose they are.
     const std::string whose =
-        end == AgentEnd::kRefused ? "" : "tilery-worker " + start_.worker + ": ";
+        end == AgentEnd::kFailed ? "tilery-worker " + start_.worker + ": " : "";
     std::fprintf(stderr, "%s%s\n", whose.c_str(), why.c_str());
     client_->Send({{"type", "bye"}, {"reason", why}});
     return end;

@@ -16,11 +16,12 @@ namespace tilery {
 
 // How a worker ends; also the process's exit code.
 enum class AgentEnd : int {
-  kDone = 0,                // it was told to end or to drain, and did
-  kFailed = 1,              // it could not start, and another time it might
-  kRefused = kRefusedExit,  // nor will it ever: the model can't be loaded or contradicts its
-                            // contract, the device is another one
-  kLost = 75,               // the scheduler was not reached for one lease time
+  kDone = 0,                  // it was told to end or to drain, and did
+  kFailed = 1,                // it could not start, and another time it might
+  kRefused = kRefusedExit,    // nor will it ever: the model can't be loaded or contradicts its
+                              // contract, the device is another one
+  kLost = 75,                 // the scheduler was not reached for one lease time
+  kNoMemory = kNoMemoryExit,  // the device has not the memory, at the start or later
 };
 
 struct AgentOptions {

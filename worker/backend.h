@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
+#include "pipeline/device_loss.h"
 #include "pipeline/engine.h"
 #include "pipeline/tuning.h"
 #include "worker/forward_loop.h"
@@ -18,8 +18,7 @@ namespace tilery {
 struct BackendOptions {
   EngineOptions engine;
   int64_t device_memory = 0;  // bytes that the models may take; 0: what is free
-  // Called, on any thread, when the device is of no more use to this process, with the reason.
-  std::function<void(const std::string&)> lost;
+  LossHandler lost;           // may be empty
 };
 
 // Thread-safe.

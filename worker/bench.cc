@@ -116,7 +116,7 @@ void MeasureEngine(const Backend& backend, const EngineOptions& options, int64_t
   made.device_memory = device_memory;
   std::mutex mutex;  // guards `lost`
   std::string lost;
-  made.lost = [&](const std::string& why) {
+  made.lost = [&](Loss, const std::string& why) {
     const std::lock_guard lock(mutex);
     lost = why;
   };

@@ -53,7 +53,11 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
   BackendOptions made;
   made.engine = EngineOptionsOf(context, start.device, here);
   made.device_memory = context.device_memory;
-  made.lost = [worker = start.worker](const std::string& why) {
+  made.lost = [worker = start.worker](Loss loss, const std::string& why) {
+    if (loss == Loss::kMemory) {  // handed on: the reason stands alone
+      std::fprintf(stderr, "%s\n", why.c_str());
+      _exit(static_cast<int>(AgentEnd::kNoMemory));
+    }
     std::fprintf(stderr, "tilery-worker %s: its device is lost: %s\n", worker.c_str(), why.c_str());
     _exit(static_cast<int>(AgentEnd::kFailed));
   };

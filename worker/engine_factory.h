@@ -22,7 +22,7 @@ EngineOptions EngineOptionsOf(const WorkerContext& context, const std::string& d
 using EngineFactory =
     std::function<std::unique_ptr<Engine>(const WorkerContext&, const WorkerStart&, Profile&)>;
 // `backend` outlives what is returned. When its device is lost, the process ends at once, with the
-// reason as its last words: what it had under way is given to others.
+// reason as its last words and the code of AgentEnd: what it had under way is given to others.
 EngineFactory EnginesOf(const Backend& backend);
 
 }  // namespace tilery

@@ -8,10 +8,12 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
 
+#include "cluster/worker_start.h"
 #include "io/error.h"
 
 namespace tilery {
@@ -19,8 +21,8 @@ namespace {
 
 constexpr std::array<std::string_view, kFaultPlaces> kPlaceNames = {
     "read", "stage", "submit", "write", "assemble", "rename", "publish", "report"};
-constexpr std::array<std::string_view, 6> kActionNames = {"kill", "throw", "fail",
-                                                          "hang", "delay", "hold"};
+constexpr std::array<std::string_view, 7> kActionNames = {"kill",    "throw", "fail", "hang",
+                                                          "exhaust", "delay", "hold"};
 
 template <size_t n>
 size_t Find(const std::array<std::string_view, n>& names, std::string_view name) {
@@ -41,6 +43,11 @@ FaultRule ParseRule(std::string_view rule) {
   const size_t action = Find(kActionNames, rule.substr(0, at));
   const size_t place = Find(kPlaceNames, rule.substr(at + 1, colon - at - 1));
   std::string_view number = rule.substr(colon + 1);
+  std::string worker;
+  if (const size_t slash = number.find('/'); slash != std::string_view::npos) {
+    worker = number.substr(slash + 1);
+    number = number.substr(0, slash);
+  }
   if (number.ends_with("ms")) number.remove_suffix(2);
   int64_t argument = 0;
   const auto parsed = std::from_chars(number.data(), number.data() + number.size(), argument);
@@ -49,11 +56,11 @@ FaultRule ParseRule(std::string_view rule) {
     throw Error(
         Fault::kUsage,
         "TILERY_TEST_FAULT: '" + std::string(rule) +
-            "': the action is one of kill throw fail hang delay hold, the place one of read "
-            "stage submit write assemble rename publish report, the argument a number "
+            "': the action is one of kill throw fail hang exhaust delay hold, the place one of "
+            "read stage submit write assemble rename publish report, the argument a number "
             "from 1");
   }
-  return {static_cast<FaultRule::Action>(action), static_cast<FaultPlace>(place), argument};
+  return {static_cast<FaultRule::Action>(action), static_cast<FaultPlace>(place), argument, worker};
 }
 
 const std::vector<FaultRule>& Rules() {
@@ -62,6 +69,11 @@ const std::vector<FaultRule>& Rules() {
     return text == nullptr ? std::vector<FaultRule>() : ParseFaultRules(text);
   }();
   return rules;
+}
+
+std::string& WorkerName() {
+  static std::string name;
+  return name;
 }
 
 // Whether a fault that is not a delay may still happen.
@@ -93,6 +105,8 @@ std::vector<FaultRule> ParseFaultRules(const std::string& text) {
   return rules;
 }
 
+void NameFaultWorker(const std::string& worker) { WorkerName() = worker; }
+
 void FaultPoint(FaultPlace place) {
   const std::vector<FaultRule>& rules = Rules();
   if (rules.empty()) return;
@@ -100,7 +114,7 @@ void FaultPoint(FaultPlace place) {
   const int64_t pass = ++passes[static_cast<size_t>(place)];
   const std::string where(kPlaceNames[static_cast<size_t>(place)]);
   for (const FaultRule& rule : rules) {
-    if (rule.place != place) continue;
+    if (rule.place != place || (!rule.worker.empty() && rule.worker != WorkerName())) continue;
     if (rule.action == FaultRule::Action::kDelay) {
       std::this_thread::sleep_for(std::chrono::milliseconds(rule.argument));
     } else if (rule.action == FaultRule::Action::kHold) {
@@ -114,6 +128,10 @@ void FaultPoint(FaultPlace place) {
           throw Error(Fault::kTransient, "TILERY_TEST_FAULT: thrown at " + where);
         case FaultRule::Action::kHang:
           for (;;) pause();
+        case FaultRule::Action::kExhaust:
+          std::fprintf(stderr, "TILERY_TEST_FAULT: at %s: asked 2000 bytes, 1000 free\n",
+                       where.c_str());
+          _exit(kNoMemoryExit);
         default:
           throw Error(Fault::kOutput, "TILERY_TEST_FAULT: failed at " + where);
       }

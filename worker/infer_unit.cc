@@ -158,6 +158,7 @@ Done WriteResult(const UnitEnv& env, UnitTask& task, const Metadata& metadata,
   done.tiles = result.tiles;
   done.repeated = result.repeated;
   done.nonfinite_in = result.nonfinite_in;
+  done.careful = result.careful;
   if (work.whole) {
     const Index& shape = task.geometry->grid().output_shape;
     if (result.interior != Box::Whole(shape)) {

@@ -20,6 +20,7 @@
 #include "io/error.h"
 #include "worker/agent.h"
 #include "worker/bench.h"
+#include "worker/fault_points.h"
 #include "worker/probe.h"
 
 namespace tilery {
@@ -45,6 +46,7 @@ void TuneMalloc() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const WorkerStart start = ReadWorkerStart(control_fd);
   WatchParent(control_fd);
+  NameFaultWorker(start.worker);
   AgentOptions options;
   options.engine = EnginesOf(backend);
   options.ready = [control_fd] { ReportReady(control_fd); };

@@ -21,16 +21,6 @@ namespace {
 // Slots of small units may always have so much: a few batches of them are many units.
 constexpr int64_t kSmallSlots = int64_t{128} << 20;
 
-std::string WhatOf(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "unknown";
-  }
-}
-
 class Gpu final : public CudaDevice {
  public:
   Gpu(CudaDeviceOptions options, Profile& profile)
@@ -278,8 +268,14 @@ class Gpu final : public CudaDevice {
   }
 
   void Look(const std::exception_ptr& error) {
-    const std::string what = WhatOf(error);
-    if (IsLost(what) && options_.lost) options_.lost(what);
+    if (!options_.lost) return;
+    try {
+      std::rethrow_exception(error);
+    } catch (const OutOfDeviceMemory& e) {
+      options_.lost(Loss::kMemory, e.what());
+    } catch (const std::exception& e) {
+      if (IsLost(e.what())) options_.lost(Loss::kDevice, e.what());
+    }
   }
 
   std::shared_ptr<const TransferTables> Prepare(const Transfer& transfer) {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "pipeline/device.h"
+#include "pipeline/device_loss.h"
 
 namespace tilery::cuda {
 
@@ -24,8 +25,7 @@ struct CudaDeviceOptions {
   int slots = 4;
   // Largest of any unit, in bytes; 0: not known, taken when it comes.
   int64_t input_bytes = 0, sums_bytes = 0, result_bytes = 0, seam_bytes = 0;
-  // Called, on any thread, when the GPU is of no more use to this process.
-  std::function<void(const std::string&)> lost;
+  LossHandler lost;  // may be empty
 };
 
 struct Allocations {

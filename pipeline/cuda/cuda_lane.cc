@@ -6,6 +6,7 @@
 
 #include "io/error.h"
 #include "pipeline/profile.h"
+#include "pipeline/profile_switch.h"
 
 namespace tilery::cuda {
 
@@ -44,15 +45,23 @@ class CudaLane::Output final : public CudaOutput {
     ring_->changed.notify_all();
   }
   GpuTensor tensor() const override { return place_.output; }
-  void ReadBegins(cudaStream_t stream) const override { place_.blend_begin.Record(stream); }
+  void ReadBegins(cudaStream_t stream) const override {
+    if (ProfilesRecord()) place_.blend_begin.Record(stream);
+  }
   void ReadOn(cudaStream_t stream) const override {
-    place_.blend_end.Record(stream);
-    place_.blended = true;
+    if (ProfilesRecord()) {
+      place_.blend_end.Record(stream);
+      place_.blended = true;
+    }
     place_.read.Record(stream);
   }
   bool Finite(int64_t slot) const override {
     std::call_once(waited_, [&] {
       place_.checked.Wait();
+      if (!ProfilesRecord()) {
+        place_.blended = false;
+        return;
+      }
       const auto add = [&](Stage stage, const OwnEvent& from, const OwnEvent& to, uint32_t row) {
         profile_.Add(stage, unit_, 0, clock_.When(from), clock_.When(to), row);
       };
@@ -153,7 +162,7 @@ void CudaLane::Run(GpuModel& model, Place& place, int64_t slots, int index) {
   const cudaStream_t stream = model.stream();
   place.gathered.MakeWait(stream);
   if (place.used) place.read.MakeWait(stream);  // the output was last read by blending
-  place.begun.Record(stream);
+  if (ProfilesRecord()) place.begun.Record(stream);
   place.output = model.Run(index);
   place.done.Record(stream);
   place.done.MakeWait(check_);
@@ -183,7 +192,10 @@ std::shared_ptr<const BatchOutput> CudaLane::Forward() {
     Run(*model_, place, context_.options.numerics.batch, index);
   } catch (const Error& e) {
     // What holds the memory may be this process itself, in pieces; a fresh one has none of that.
-    if (freed_ && e.fault() == Fault::kTransient && context_.lost) context_.lost(e.what());
+    if (freed_ && e.fault() == Fault::kTransient && context_.lost) {
+      const bool memory = dynamic_cast<const OutOfDeviceMemory*>(&e) != nullptr;
+      context_.lost(memory ? Loss::kMemory : Loss::kDevice, e.what());
+    }
     throw;
   }
   freed_ = false;
@@ -201,27 +213,48 @@ void CudaLane::FreeMemory() {
 
 std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t run) {
   if (context_.options.numerics.precision == "fp32") return nullptr;
-  if (!careful_model_) {
-    GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
-    options.model = context_.options.model;  // a compiled one has its precision built in
-    options.precision = "fp32";
-    options.layout = "nchw";
-    options.batch = 1;
-    options.graph = false;
-    options.ring = 1;
-    careful_model_ = LoadGpuModel(options);
-    careful_ring_ = std::make_shared<Ring>();
-    auto place = std::make_unique<Place>(*context_.count);
-    place->flags.Reserve(4);
-    place->host_flags = context_.pinned->Take(4);
-    careful_ring_->places.push_back(std::move(place));
+  UnitState& state = static_cast<CudaUnit&>(unit).state();
+  try {
+    return RunInF32(state, run);
+  } catch (const OutOfDeviceMemory&) {
+    FreeCaches();
   }
+  try {
+    return RunInF32(state, run);
+  } catch (const OutOfDeviceMemory& e) {
+    // Alone it might fit: neither the model nor the picture is to blame.
+    const std::string why = "beside its form in " + context_.options.numerics.precision +
+                            ", the fp32 one for values that are not finite: " + e.what();
+    if (context_.lost) context_.lost(Loss::kMemory, why);
+    throw OutOfDeviceMemory(Fault::kTransient, why);
+  }
+}
+
+void CudaLane::LoadCarefulModel() {
+  GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
+  options.model = context_.options.model;  // a compiled one has its precision built in
+  options.precision = "fp32";
+  options.layout = "nchw";
+  options.batch = 1;
+  options.graph = false;
+  options.ring = 1;
+  auto model = LoadGpuModel(options);
+  auto ring = std::make_shared<Ring>();
+  auto place = std::make_unique<Place>(*context_.count);
+  place->flags.Reserve(4);
+  place->host_flags = context_.pinned->Take(4);
+  ring->places.push_back(std::move(place));
+  careful_model_ = std::move(model);
+  careful_ring_ = std::move(ring);
+}
+
+std::shared_ptr<const BatchOutput> CudaLane::RunInF32(UnitState& state, int64_t run) {
+  if (!careful_model_) LoadCarefulModel();
   Place& place = *careful_ring_->places[0];
   {
     std::unique_lock lock(careful_ring_->mutex);
     careful_ring_->changed.wait(lock, [&] { return place.free; });
   }
-  UnitState& state = static_cast<CudaUnit&>(unit).state();
   {
     const std::lock_guard lock(*context_.gathering);
     if (place.used) place.done.MakeWait(context_.gather);

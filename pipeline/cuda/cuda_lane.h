@@ -10,6 +10,7 @@
 
 #include "pipeline/cuda/cuda_unit.h"
 #include "pipeline/cuda/gpu_model.h"
+#include "pipeline/device_loss.h"
 #include "pipeline/host_buffers.h"
 
 namespace tilery::cuda {
@@ -24,8 +25,8 @@ struct LaneContext {
   std::mutex* blending = nullptr;   // the order on `finish`
   AllocationCount* count = nullptr;
   HostBuffers* pinned = nullptr;
-  std::function<void()> gathered;                // some runs of a unit
-  std::function<void(const std::string&)> lost;  // this process is of no more use; may be empty
+  std::function<void()> gathered;  // some runs of a unit
+  LossHandler lost;                // may be empty
 };
 
 // The options of a model that an engine's options ask for.
@@ -48,6 +49,8 @@ class CudaLane final : public Lane {
   class Output;
   void WaitForPlace();
   Place& Next();  // the place that is gathered into
+  std::shared_ptr<const BatchOutput> RunInF32(UnitState& state, int64_t run);
+  void LoadCarefulModel();
   // Asks for the forward pass of a gathered place and for the look at what it gives.
   void Run(GpuModel& model, Place& place, int64_t slots, int index);
 

@@ -9,6 +9,7 @@
 
 #include "io/error.h"
 #include "pipeline/cuda/gpu_model.h"
+#include "pipeline/device_loss.h"
 #include "pipeline/host_buffers.h"
 
 namespace tilery::cuda {
@@ -54,9 +55,10 @@ void Check(int code, const char* call, int64_t bytes) {
   if (status == cudaErrorMemoryAllocation) {
     size_t free = 0, total = 0;
     static_cast<void>(cudaMemGetInfo(&free, &total));
-    throw Error(Fault::kTransient, "out of GPU memory: " + std::to_string(bytes) +
-                                       " bytes asked, " + std::to_string(free) + " of " +
-                                       std::to_string(total) + " free (" + said + ")");
+    throw OutOfDeviceMemory(Fault::kTransient, "out of GPU memory: " + std::to_string(bytes) +
+                                                   " bytes asked, " + std::to_string(free) +
+                                                   " of " + std::to_string(total) + " free (" +
+                                                   said + ")");
   }
   throw Error(Fault::kInternal, (Sticky(status) ? kLost : "") + said);
 }
@@ -153,6 +155,13 @@ std::byte* RegisteredMemory::Allocate(size_t bytes) {
   if (status == cudaSuccess) status = cudaHostRegister(memory, size, cudaHostRegisterPortable);
   if (status != cudaSuccess) {
     munmap(memory, size);
+    if (status == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw Error(Fault::kTransient,
+                  "out of host memory: " + std::to_string(size) +
+                      " bytes can't be pinned for the GPU (cudaHostRegister); fewer workers or a "
+                      "smaller execution.unit_memory need less");
+    }
     Check(status, "cudaHostRegister", static_cast<int64_t>(size));
   }
   ++count_->pinned;

@@ -1,8 +1,8 @@
 // Owners of what CUDA gives, and the check of what it says. Host code without Torch.
 //
-// Errors of this folder: Error(kTransient) "out of GPU memory: ... bytes asked, ... free" where
-// memory ran out; Error(kInternal) "GPU lost: ..." where the device's context is of no use any more
-// (the process has to end); Error(kInternal) for everything else. All name the call.
+// Errors of this folder: OutOfDeviceMemory(kTransient) "out of GPU memory: ... bytes asked, ...
+// free" where memory ran out; Error(kInternal) "GPU lost: ..." where the device's context is of no
+// use any more (the process has to end); Error(kInternal) for everything else. All name the call.
 #pragma once
 
 #include <atomic>
@@ -96,7 +96,7 @@ class DeviceBuffer {
 };
 
 // Host memory that the device reads and writes by itself: mapped, its pages touched, registered.
-// Thread-safe.
+// Error(kTransient) naming the bytes if there is no more that can be. Thread-safe.
 class RegisteredMemory final : public HostMemory {
  public:
   RegisteredMemory(int device, std::shared_ptr<AllocationCount> count)

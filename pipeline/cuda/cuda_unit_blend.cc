@@ -7,6 +7,7 @@
 #include "io/error.h"
 #include "pipeline/cuda/cuda_unit.h"
 #include "pipeline/profile.h"
+#include "pipeline/profile_switch.h"
 
 namespace tilery::cuda {
 
@@ -196,6 +197,7 @@ void UnitState::Finish() {
 // ---- The finisher ----
 
 void UnitState::AddTimes() const {
+  if (!ProfilesRecord()) return;
   const auto add = [&](Stage stage, const OwnEvent& begin, const OwnEvent& end, int64_t bytes,
                        uint32_t row) {
     context_.profile->Add(stage, work_.unit, bytes, context_.clock->When(begin),

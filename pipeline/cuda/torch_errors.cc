@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "pipeline/device_loss.h"
 #include "pipeline/torch_values.h"
 
 namespace tilery::cuda {
@@ -70,29 +71,30 @@ std::string Reason(const std::exception& e) {
   return LastLine(text);
 }
 
-Error AsError(const Blame& blame, const std::string& doing, const std::exception& e,
-              int64_t refused) {
+void ThrowAsOurs(const Blame& blame, const std::string& doing, const std::exception& e,
+                 int64_t refused) {
   const std::string where = "model " + Printable(blame.model.native()) + " " + doing + ": ";
   // An error that belongs to one call is taken by being asked for; one that has broken the context
   // comes again with every call.
   cudaGetLastError();
   const cudaError_t state = cudaStreamQuery(blame.stream);
   if (state != cudaSuccess && state != cudaErrorNotReady) {
-    return Error(Fault::kInternal, "GPU lost: " + where + cudaGetErrorName(state) + " (" +
-                                       cudaGetErrorString(state) + ")");
+    throw Error(Fault::kInternal, "GPU lost: " + where + cudaGetErrorName(state) + " (" +
+                                      cudaGetErrorString(state) + ")");
   }
   if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) {
-    return Error(Fault::kTransient, where + "not enough host memory; use a smaller tile or batch");
+    throw Error(Fault::kTransient, where + "not enough host memory; use a smaller tile or batch");
   }
-  if (!IsOutOfMemory(e, refused)) return Error(Fault::kModel, where + Reason(e));
+  if (!IsOutOfMemory(e, refused)) throw Error(Fault::kModel, where + Reason(e));
   const std::string numbers = Numbers(refusals.times > refused);
   if (blame.batch == 1 && blame.loading) {
-    return Error(Fault::kModel, where + "it does not fit the GPU even at batch 1: " + numbers +
-                                    "; use a smaller tile or a narrower precision");
+    throw OutOfDeviceMemory(Fault::kModel,
+                            where + "it does not fit the GPU even at batch 1: " + numbers +
+                                "; use a smaller tile or a narrower precision");
   }
-  return Error(Fault::kTransient, where + "not enough GPU memory for a batch of " +
-                                      std::to_string(blame.batch) + ": " + numbers +
-                                      "; use a smaller batch or tile");
+  throw OutOfDeviceMemory(Fault::kTransient, where + "not enough GPU memory for a batch of " +
+                                                 std::to_string(blame.batch) + ": " + numbers +
+                                                 "; use a smaller batch or tile");
 }
 
 void CheckCuda(int status, const char* call) {

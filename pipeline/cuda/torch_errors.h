@@ -28,11 +28,11 @@ int64_t RefusedDemands();
 // "asked ... bytes, ... free" of the last one.
 std::string LastRefusal();
 
-// Error to throw instead of `e`, caught while the model `doing` ("failed"). `refused` is
-// RefusedDemands() from before. GPU lost: kInternal. Memory: "asked ... bytes, ... free", kModel at
-// batch 1 when loading, else kTransient. All else: kModel with the model's own words.
-Error AsError(const Blame& blame, const std::string& doing, const std::exception& e,
-              int64_t refused);
+// Throws instead of `e`, caught while the model `doing` ("failed"). `refused` is RefusedDemands()
+// from before. GPU lost: kInternal. Memory: OutOfDeviceMemory "asked ... bytes, ... free", kModel
+// at batch 1 when loading, else kTransient. All else: kModel with the model's own words.
+[[noreturn]] void ThrowAsOurs(const Blame& blame, const std::string& doing, const std::exception& e,
+                              int64_t refused);
 
 bool IsOutOfMemory(const std::exception& e, int64_t refused);
 
@@ -50,7 +50,7 @@ auto Guarded(const Blame& blame, const std::string& doing, const Body& body) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    throw AsError(blame, doing, e, refused);
+    ThrowAsOurs(blame, doing, e, refused);
   }
 }
 

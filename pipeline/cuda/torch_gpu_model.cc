@@ -18,6 +18,7 @@
 #include "pipeline/cuda/torch_forward.h"
 #include "pipeline/cuda/torch_graphs.h"
 #include "pipeline/cuda/torch_settings.h"
+#include "pipeline/device_loss.h"
 #include "pipeline/model.h"
 
 namespace tilery::cuda {
@@ -184,8 +185,8 @@ class TorchGpuModel final : public GpuModel {
         throw;
       } catch (const std::exception& e) {
         if (IsOutOfMemory(e, refused) || Lost()) throw;
-        const Error error = AsError(blame_, "failed", e, refused);
-        if (!forward_->NextForm()) throw error;
+        // What the last form has to say; a lost GPU has been ruled out.
+        if (!forward_->NextForm()) ThrowAsOurs(blame_, "failed", e, refused);
       }
     }
   }
@@ -323,11 +324,12 @@ class TorchGpuModel final : public GpuModel {
   void CheckRefused(int64_t before) const {
     const int64_t refused = RefusedDemands() - before;
     if (refused <= usual_refusals_) return;
-    throw Error(Fault::kTransient, "model " + Printable(options_.model.native()) + ": a batch of " +
-                                       std::to_string(options_.batch) + " was refused GPU memory " +
-                                       std::to_string(refused) +
-                                       " times and went on without, maybe by another way (" +
-                                       LastRefusal() + "); use a smaller batch or tile");
+    throw OutOfDeviceMemory(Fault::kTransient,
+                            "model " + Printable(options_.model.native()) + ": a batch of " +
+                                std::to_string(options_.batch) + " was refused GPU memory " +
+                                std::to_string(refused) +
+                                " times and went on without, maybe by another way (" +
+                                LastRefusal() + "); use a smaller batch or tile");
   }
 
   const GpuModelOptions options_;

@@ -1,5 +1,6 @@
 """A worker that dies, throws, hangs or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
 one, nothing unfinished stays behind, and a unit that kills every worker is set aside by name."""
+import json
 import time
 
 import pytest
@@ -8,14 +9,14 @@ from PIL import Image
 from conftest import digests, leftovers, picture
 
 
-def job(run, model, name, pictures=5):
+def job(run, model, name, pictures=5, workers=1):
     """Small pictures in one unit each, and one that is staged, cut into units and assembled."""
     for k in range(pictures):
         Image.fromarray(picture(60 + k, 80, seed=k)).save(run.dir / f"p{k}.png")
     Image.fromarray(picture(400, 420, seed=99)).save(run.dir / "pbig.png")
     return run.job(f"{name}.yaml", model={"path": model("identity")}, input={"path": "p*.png"},
                    tiling={"tile": 32, "overlap": 8}, output={"path": f"{name}/{{stem}}.png"},
-                   execution={"workers": 1, "work": f"work-{name}"})
+                   execution={"workers": workers, "work": f"work-{name}"})
 
 
 @pytest.fixture
@@ -60,6 +61,39 @@ def test_a_unit_that_kills_every_worker_is_set_aside_by_name(run, model, wanted,
     run.ok("run", "out.yaml")  # undisturbed, it finishes
     assert digests(run.dir / "out") == wanted
     assert leftovers(run.dir) == []
+
+
+def test_a_device_without_memory_is_retired_and_the_others_finish(run, model, wanted):
+    hold, log = run.dir / "hold", run.dir / "work-out/log.jsonl"
+    hold.touch()
+    # The second worker's first process and its fresh one; the first worker waits for that.
+    p = run.start("run", job(run, model, "out", workers=2), "--json",
+                  env={"TILERY_TEST_FAULT": "exhaust@submit:1/w1,hold@read:1/w0", "TILERY_TEST_FAULT_HOLD": str(hold)})
+    end = time.monotonic() + 100
+    while not (log.exists() and "is retired" in log.read_text()) and time.monotonic() < end:
+        time.sleep(0.02)
+    hold.unlink()
+    out, err = p.communicate(timeout=200)
+    assert p.returncode == 0, err[-2000:]
+    assert "worker w1: TILERY_TEST_FAULT: at submit: asked 2000 bytes, 1000 free; a fresh process" in err
+    assert "cpu is retired for this run, 1 of 2 workers are left" in err
+    assert json.loads(out)["items_done"] == 6 and digests(run.dir / "out") == wanted and leftovers(run.dir) == []
+    assert any("is retired" in w for w in run.profile("work-out")["job"]["warnings"])
+
+
+def test_with_no_memory_on_any_device_the_run_is_interrupted_and_can_be_resumed(run, model, wanted):
+    r = run("run", job(run, model, "out", workers=2), "--json", timeout=200,
+            env={"TILERY_TEST_FAULT": "exhaust@submit:2"})
+    assert r.code == 75, r.err[-2000:]
+    # Four processes ended, maybe over one and the same unit: it is not to blame.
+    assert r.json["status"] == "interrupted" and r.json["items_failed"] == 0
+    batch = json.loads((run.dir / "work-out/numerics.json").read_text())["batch"]
+    assert batch > 1 and f"in batches of {batch}; " in r.err and f"--execution.batch {batch // 2}," in r.err
+    assert "identity" in r.err and "asked 2000 bytes, 1000 free" in r.err and "the same command resumes" in r.err
+    again = run.ok("run", "out.yaml", "--json").json
+    assert again["status"] == "done" and digests(run.dir / "out") == wanted and leftovers(run.dir) == []
+    first, total = r.json["tiles_inferred"], run.ok("plan", "out.yaml", "--json").json["tiles"]
+    assert first + again["tiles_inferred"] == total, "what was finished is not run again"
 
 
 def test_what_goes_away_is_tried_again(run, model, wanted):

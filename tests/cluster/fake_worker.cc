@@ -2,8 +2,9 @@
 //   wait           ready, then waits for its end; TERM ends it with 0
 //   stubborn       ready, ignores INT and TERM
 //   exit:N         writes "cannot load" to standard error and ends with code N before it is ready
+//   ready-exit:N   the same, after it is ready
 //   die            ends by SIGABRT before it is ready
-//   ready-die      the same, after it is ready
+//   ready-die      ends by SIGABRT after it is ready
 //   chatter        writes 3 MiB to standard error, then waits
 //   print:NAME     ready, writes the environment variable's value to standard error, then waits
 // Its pid goes to standard error as soon as signals do what is said above.
@@ -40,6 +41,10 @@ int main() {
   if (what == "ready-die") {
     usleep(20000);
     raise(SIGABRT);
+  }
+  if (what.rfind("ready-exit:", 0) == 0) {
+    std::fprintf(stderr, "cannot go on\n");
+    return std::atoi(what.c_str() + 11);
   }
   if (what == "chatter") {
     const std::string line(1023, 'x');

@@ -146,6 +146,24 @@ TEST_F(Launcher, AWorkerWhoseLibrariesAreMissingIsNotStartedAgain) {
   EXPECT_NE(events_[0].how.find("exit code 127"), std::string::npos) << events_[0].how;
 }
 
+TEST_F(Launcher, AWorkerIsRetiredWhenItsDeviceHasNoMemoryForAFreshProcessEither) {
+  for (const std::string what : {"exit:", "ready-exit:"}) {
+    const std::string id = what == "exit:" ? "w0" : "w1";
+    events_.clear();
+    const auto launcher = Start(what + std::to_string(kNoMemoryExit), id);
+    ASSERT_TRUE(AwaitGone(*launcher));
+    ASSERT_EQ(events_.size(), 2u) << what;
+    for (const auto& event : events_) {
+      EXPECT_EQ(event.worker, id);
+      EXPECT_TRUE(event.no_memory);
+      EXPECT_FALSE(event.refused) << "another time there may be more";
+      EXPECT_EQ(event.how, what == "exit:" ? "cannot load the model" : "cannot go on");
+    }
+    EXPECT_FALSE(events_[0].gone_for_good) << "a fresh process tries once more";
+    EXPECT_TRUE(launcher->WaitAll(60));
+  }
+}
+
 TEST_F(Launcher, DeathsBySignalAtStartAreCapped) {
   const auto launcher = Start("die");
   ASSERT_TRUE(AwaitGone(*launcher));

@@ -157,6 +157,40 @@ TEST(CudaEngine, WhatOverflowsInF16RunsOnceMoreInF32) {
   EXPECT_EQ(testing::As<float>(Assemble(item, results))[30 * 200 + 100], 70000.0f);
 }
 
+TEST(CudaEngine, TheF32FormThatFindsNoMemoryIsAWantOfMemoryAndNoFaultOfTheModel) {
+  // Values of one tile: 8 MiB in fp16, 16 MiB in fp32, which no gap between the former holds.
+  Item item = MakePicture({1, 2048, 2048}, 1, DType::kF32, DType::kF32, 2048, 0);
+  reinterpret_cast<float*>(item.samples.data())[5] = 70000.0f;
+  EngineOptions options = OptionsFor(item, "identity", 1);
+  options.numerics.precision = "fp16";
+  Profile profile;
+  std::vector<std::string> lost;
+  cuda::CudaDeviceOptions device;
+  device.engine = options;
+  device.lost = [&](Loss loss, const std::string& why) {
+    EXPECT_EQ(loss, Loss::kMemory);
+    lost.push_back(why);
+  };
+  const auto engine = MakeEngine(options, cuda::MakeCudaDevice(device, profile), profile);
+  cuda::FreeCaches();
+  cuda::LimitMemory(0, cuda::MemoryOf(0).reserved);
+  const auto refused = RunAll(*engine, WorksOf(item));
+  cuda::LimitMemory(0, 0);
+  ASSERT_EQ(refused.size(), 1u);
+  try {
+    std::rethrow_exception(std::get<std::exception_ptr>(refused[0]));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.fault(), Fault::kTransient) << e.what();
+    EXPECT_NE(std::string(e.what()).find("beside its form in fp16"), std::string::npos) << e.what();
+  }
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_NE(lost[0].find("asked "), std::string::npos) << lost[0];
+
+  const auto results = RunAll(*engine, WorksOf(item));
+  EXPECT_EQ(std::get<InferOutput>(results.at(0)).careful, 1);
+  EXPECT_EQ(testing::As<float>(Assemble(item, results))[5], 70000.0f);
+}
+
 TEST(CudaEngine, WhereMemoryRunsOutTwiceUnitsAreTransientAndTheProcessIsToEnd) {
   const Item item = MakePicture({1, 600, 700}, 3, DType::kU8, DType::kU8, 128, 32);
   EngineOptions options = OptionsFor(item, "unet2d", 16);
@@ -165,7 +199,10 @@ TEST(CudaEngine, WhereMemoryRunsOutTwiceUnitsAreTransientAndTheProcessIsToEnd) {
   std::vector<std::string> lost;
   cuda::CudaDeviceOptions device;
   device.engine = options;
-  device.lost = [&](const std::string& why) { lost.push_back(why); };
+  device.lost = [&](Loss loss, const std::string& why) {
+    EXPECT_EQ(loss, Loss::kMemory);
+    lost.push_back(why);
+  };
   const auto engine = MakeEngine(options, cuda::MakeCudaDevice(device, profile), profile);
   const auto want = Assemble(item, RunAll(*engine, WorksOf(item)));
   EXPECT_TRUE(lost.empty());

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "pipeline/profile_switch.h"
+
 namespace tilery {
 namespace {
 
@@ -71,6 +73,27 @@ TEST(Profile, ThreadsCountTogether) {
   EXPECT_EQ(profile.totals()[static_cast<size_t>(Stage::kEncode)].calls, 4000);
   EXPECT_EQ(profile.totals()[static_cast<size_t>(Stage::kEncode)].bytes, 8000);
   EXPECT_LE(profile.busy_s(), profile.alive_s());
+}
+
+TEST(Profile, RecordsNothingWhileThatIsSwitchedOff) {
+  Profile profile;
+  { const Profile::Scope scope(profile, Stage::kCompute, 1); }
+  RecordProfiles(false);
+  {
+    const Profile::Busy busy(profile);
+    const Profile::Scope scope(profile, Stage::kCompute, 2, 8);
+    const auto now = std::chrono::steady_clock::now();
+    profile.Add(Stage::kD2h, 2, 8, now, now, Profile::kCopyOutRow);
+  }
+  RecordProfiles(true);
+  { const Profile::Scope scope(profile, Stage::kCompute, 3); }
+  const auto totals = profile.totals();
+  EXPECT_EQ(totals[static_cast<size_t>(Stage::kCompute)].calls, 2);
+  EXPECT_EQ(totals[static_cast<size_t>(Stage::kCompute)].bytes, 0);
+  EXPECT_EQ(totals[static_cast<size_t>(Stage::kD2h)].calls, 0);
+  const auto events = profile.TakeTrace();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1].unit, 3);
 }
 
 TEST(Profile, StagesHaveTheNamesOfTheReport) {

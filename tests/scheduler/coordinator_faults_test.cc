@@ -64,6 +64,62 @@ TEST_F(CoordinatorFaults, AUnitThatEndsTwoWorkersFailsItsItemAndNoOther) {
   EXPECT_EQ(progress_.back().tiles_done, progress_.back().tiles);
 }
 
+TEST_F(CoordinatorFaults, AUnitIsNotToBlameForADeviceWithoutMemory) {
+  Plan({{1}, {1}, {1}});
+  Start();
+  // Three processes end under the same unit, which one less would have set aside.
+  for (int64_t pid = 1; pid <= 3; ++pid) {
+    std::atomic<bool> begun{false};
+    const auto poor =
+        Worker({.pid = pid, .tiles_ahead = 1, .work = [&](const FakeWorker::Lease& lease) {
+                  begun = begun || lease.work.item == 0;
+                  return std::optional<Outcome>();
+                }});
+    Await([&] { return begun.load(); });
+    poor->Vanish();
+    coordinator_->WorkerDied("w0", "asked 2 bytes, 1 free", Coordinator::Death::kNoMemory);
+  }
+  const auto rich = Worker({.id = "w1"});
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "done");
+  EXPECT_EQ(r.items_done, 3);
+  EXPECT_EQ(r.tiles_inferred, 3);
+  EXPECT_EQ(OutputsWhole(), 3);
+  CheckSums(r);
+}
+
+TEST_F(CoordinatorFaults, WithNoWorkerLeftTheRunIsInterruptedForTheReasonGiven) {
+  Plan({{1}, {1}});
+  Start();
+  coordinator_->WorkerDied("w0", "asked 2 bytes, 1 free", Coordinator::Death::kNoMemory);
+  coordinator_->WorkersExhausted("no memory: w0: asked 2 bytes, 1 free");
+  const RunResult r = Result();
+  EXPECT_EQ(r.status, "interrupted");
+  EXPECT_EQ(r.interrupted_by, "no memory: w0: asked 2 bytes, 1 free") << "said once";
+}
+
+TEST_F(CoordinatorFaults, TilesThatRanAgainAreCountedForWorkerRunAndItem) {
+  Plan({{2}, {1}});
+  Start();
+  const auto worker =
+      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
+        Outcome outcome = Do(lease);
+        if (lease.work.kind == UnitKind::kInfer && lease.work.item == 0) {
+          std::get<Done>(outcome).careful = 1;
+          std::get<Done>(outcome).repeated = 3;
+        }
+        return outcome;
+      }});
+  const RunResult r = Result();
+  EXPECT_EQ(r.tiles_careful, 2);
+  EXPECT_EQ(r.tiles_repeated, 6);
+  ASSERT_EQ(r.workers.size(), 1u);
+  EXPECT_EQ(r.workers[0].careful, 2);
+  EXPECT_EQ(r.workers[0].repeated, 6);
+  const std::map<std::string, int64_t> items = {{plan_.items[0].input, 2}};
+  EXPECT_EQ(r.careful_items, items);
+}
+
 TEST_F(CoordinatorFaults, AFailedUnitFailsItsItemAloneAndItsBricksGo) {
   Plan({{4}, {1}});
   Start();

@@ -21,8 +21,10 @@ tilery_test(job_test
   planner_test.cc
   probe_client_test.cc
   python_finder_test.cc
+  report_test.cc
   tiling_rules_test.cc
   unit_sizing_test.cc
+  worker_watch_test.cc
   zip_file.cc
   LIBS tilery_scheduler libzip::zip ZLIB::ZLIB)
 tilery_test(scheduler_devices_test devices_test.cc LIBS tilery_scheduler

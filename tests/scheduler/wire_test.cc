@@ -110,13 +110,14 @@ TEST(Wire, UnitsComeBackEqualAndSmallOnesAreSmall) {
 }
 
 TEST(Wire, OutcomesComeBackEqual) {
-  const Done done{"f", {5, "h", {5, 1, 2, 3}}, 7, 8, 9};
+  const Done done{"f", {5, "h", {5, 1, 2, 3}}, 7, 8, 9, 6};
   const auto back = std::get<Done>(OutcomeFromJson(Sent(ToJson(Outcome(done)))));
   EXPECT_EQ(back.file, "f");
   EXPECT_EQ(back.published.stamp, done.published.stamp);
   EXPECT_EQ(back.tiles, 7);
   EXPECT_EQ(back.repeated, 8);
   EXPECT_EQ(back.nonfinite_in, 9);
+  EXPECT_EQ(back.careful, 6);
   const auto failed =
       std::get<Failed>(OutcomeFromJson(Sent(ToJson(Outcome(Failed{"s", "r", Fault::kModel})))));
   EXPECT_EQ(failed.fault, Fault::kModel);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cluster/server.h"
+#include "pipeline/device_loss.h"
 #include "tests/worker/worker_fixture.h"
 
 namespace tilery {
@@ -275,6 +276,25 @@ TEST_F(AgentTest, SaysWhyItCanNotStartAndWhetherItEverWill) {
     ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
     EXPECT_EQ(agent.get(), end) << FaultName(fault);
     EXPECT_THAT(scheduler.bye.at("reason").get<std::string>(), HasSubstr("5 channels"));
+  }
+}
+
+TEST_F(AgentTest, EndsByACodeOfItsOwnWhereTheDeviceHasNotTheMemory) {
+  // kModel: at batch 1 not even that fits which had been proven before the run.
+  for (const Fault fault : {Fault::kTransient, Fault::kModel}) {
+    SmallScheduler scheduler(context_);
+    auto agent = std::async(std::launch::async, [&, fault = fault, start = scheduler.Start()] {
+      AgentOptions options;
+      options.engine = [fault](const WorkerContext&, const WorkerStart&,
+                               Profile&) -> std::unique_ptr<Engine> {
+        throw OutOfDeviceMemory(fault, "m.pt failed: asked 5 bytes, 3 free");
+      };
+      return RunAgent(start, options);
+    });
+    ASSERT_TRUE(scheduler.Until([&] { return Ended(agent) && !scheduler.bye.is_null(); }));
+    EXPECT_EQ(agent.get(), AgentEnd::kNoMemory);
+    EXPECT_EQ(static_cast<int>(AgentEnd::kNoMemory), kNoMemoryExit);
+    EXPECT_EQ(scheduler.bye.at("reason"), "m.pt failed: asked 5 bytes, 3 free");
   }
 }
 

@@ -144,8 +144,9 @@ TEST(HostBuffers, MayBeOutlivedByABuffer) {
 }
 
 TEST(FaultRules, AreReadFromText) {
-  const auto rules = ParseFaultRules("kill@publish:3,delay@read:50ms,hold@write:4,hang@submit:2");
-  ASSERT_EQ(rules.size(), 4u);
+  const auto rules = ParseFaultRules(
+      "kill@publish:3,delay@read:50ms,hold@write:4,hang@submit:2,exhaust@submit:1/w1");
+  ASSERT_EQ(rules.size(), 5u);
   EXPECT_EQ(rules[0].action, FaultRule::Action::kKill);
   EXPECT_EQ(rules[0].place, FaultPlace::kPublish);
   EXPECT_EQ(rules[0].argument, 3);
@@ -155,6 +156,10 @@ TEST(FaultRules, AreReadFromText) {
   EXPECT_EQ(rules[2].place, FaultPlace::kWrite);
   EXPECT_EQ(rules[2].argument, 4);
   EXPECT_EQ(rules[3].action, FaultRule::Action::kHang);
+  EXPECT_EQ(rules[3].worker, "");
+  EXPECT_EQ(rules[4].action, FaultRule::Action::kExhaust);
+  EXPECT_EQ(rules[4].argument, 1);
+  EXPECT_EQ(rules[4].worker, "w1");
 }
 
 TEST(FaultRules, AreRefusedWithAllThatIsAllowed) {
