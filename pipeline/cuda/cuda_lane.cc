@@ -202,6 +202,7 @@ void CudaLane::FreeMemory() {
 
 std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t run) {
   if (context_.options.numerics.precision == "fp32") return nullptr;
+  if (context_.options.compiled_only) return nullptr;  // there is but what was compiled
   if (!careful_model_) {
     GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
     options.model = context_.options.model;  // a compiled one has its precision built in
