@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import zipfile
 from fractions import Fraction
@@ -78,6 +79,16 @@ def load_libraries(paths: list[Path]) -> None:
             raise Refused(f"--library {path}: can't be loaded: {error}") from error
 
 
+def unknown_operators(program: Path) -> list[str]:
+    """Of those that an exported program calls: Torch says only that it can't read the file."""
+    with zipfile.ZipFile(program) as archive:
+        texts = [archive.read(name).decode(errors="replace") for name in archive.namelist()
+                 if "models/" in name and name.endswith(".json")]
+    called = {call for text in texts for call in re.findall(r'"torch\.ops\.(\w+)\.(\w+)\.', text)}
+    return sorted(f"{space}::{name}" for space, name in called
+                  if not hasattr(getattr(torch.ops, space), name))
+
+
 def existing(path: Path, wanted: dict) -> dict | None:
     """What the package at `path` says of itself, if it is whole and is what was wanted."""
     try:
@@ -143,11 +154,15 @@ class Source:
         if not self.converted:
             try:
                 return torch.export.load(str(self.program))
-            except Exception as error:  # of an operator that is not known, for example
+            except Exception as error:
+                missing = unknown_operators(self.program)
+                if missing:
+                    raise Refused(f"{self.program}: uses the operators {', '.join(missing)}, which "
+                                  f"Torch does not know; name the library that defines them "
+                                  f"(--library; in jobs model.libraries)") from error
                 reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-                raise Refused(f"{self.program}: can't be read as an exported program: {reason}. If "
-                              f"it uses operators of its own, name the library that defines them "
-                              f"(--library; in jobs model.libraries)") from error
+                raise Refused(f"{self.program}: can't be read as an exported program: "
+                              f"{reason}") from error
         if self.channels is None:
             raise Refused(f"{self.model}: doesn't say how many channels it takes; give --channels N")
         # A batch of two, as programs treat one as a case of its own.

@@ -1,6 +1,9 @@
 """Exported programs and compiled packages as the model of a job, on the CPU. A compilation takes some 20 seconds of a
-core, so there is one, which the tests share through the cache."""
+core, so most tests share one through the cache."""
 import json
+import os
+import pathlib
+import shutil
 import sys
 
 import numpy as np
@@ -15,6 +18,7 @@ import model_files  # noqa: E402
 import nets  # noqa: E402
 
 CONTRACT = {"dims": 2, "scale": 1, "channels": {"in": 3, "out": 3}, "range": [0, 1], "radius": 3}
+OPERATORS = pathlib.Path(os.environ.get("TILERY_TEST_OPERATORS", ROOT / "build/tests/operators"))
 NO_PYTHON = {"TILERY_PYTHON": "/none/python"}
 
 
@@ -99,6 +103,22 @@ def test_a_package_is_a_model_of_its_own(run, job, compiled):
         assert r.code == 2 and all(w in r.err for w in ["given.pt2", *words]), r.err
     told = run.ok("inspect", path, "--json").json
     assert told["format"] == "package" and told["contract"]["tile"] == [32, 32]
+
+
+def test_a_program_with_operators_of_its_own_is_compiled_and_run_with_their_library(run, job):
+    contract = {**CONTRACT, "radius": 0}
+    path = run.dir / "times.pt2"
+    model_files.save_program(model_files.export(nets.make("times"), contract, [32, 32]), contract, path)
+    dark = picture(40, 50) // 4
+    Image.fromarray(dark).save(run.dir / "a.png")
+    shutil.copy(OPERATORS / "times_2.so", run.dir / "ops.so")
+    r = run("run", job(path, "without"))
+    assert r.code == 2 and all(w in r.err for w in ("times.pt2", "tilery_test::times", "model.libraries")), r.err
+    run.ok("run", job(path, "with", libraries="ops.so"), timeout=600)
+    assert (np.asarray(Image.open(run.dir / "with/a.png")) == 2 * dark).all()
+    shutil.copy(OPERATORS / "times_3.so", run.dir / "ops.so")
+    run.ok("run", job(path, "with", libraries="ops.so"), timeout=600)
+    assert (np.asarray(Image.open(run.dir / "with/a.png")) == 3 * dark).all()
 
 
 def test_bench_measures_a_program(run, program, compiled):
