@@ -5,16 +5,18 @@
 # of ctest: one entry per program and not per case, since a program that loads LibTorch takes a second to start.
 # SERIAL: runs with no other test beside it (it measures time, or needs all cores). The program finds the source
 # tree in the environment variable TILERY_SOURCE_DIR, the built programs in TILERY_BIN_DIR, and LibTorch's libraries
-# in TILERY_TORCH_LIB.
+# in TILERY_TORCH_LIB, and libraries of operators in TILERY_TEST_OPERATORS.
 
 find_package(GTest REQUIRED)
 
+set(TILERY_TEST_OPERATORS "${PROJECT_BINARY_DIR}/tests/operators")
 set(TILERY_SUPPRESSIONS "${PROJECT_SOURCE_DIR}/tests/sanitizers")
 set(TILERY_TEST_ENVIRONMENT
   "TILERY_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
   "TILERY_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
   "TILERY=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/tilery"
   "TILERY_TORCH_LIB=${LibTorch_LIB_DIR}"
+  "TILERY_TEST_OPERATORS=${TILERY_TEST_OPERATORS}"
   "LSAN_OPTIONS=suppressions=${TILERY_SUPPRESSIONS}/leaks.supp:print_suppressions=0"
   "TSAN_OPTIONS=suppressions=${TILERY_SUPPRESSIONS}/threads.supp:halt_on_error=1:second_deadlock_stack=1"
   "UBSAN_OPTIONS=print_stacktrace=1")

@@ -7,8 +7,8 @@
 
 #include "io/error.h"
 #include "pipeline/buffer_pool.h"
+#include "pipeline/cpu_model.h"
 #include "pipeline/device.h"
-#include "pipeline/model.h"
 #include "pipeline/ops.h"
 #include "pipeline/run_order.h"
 #include "pipeline/unit_input.h"
@@ -180,7 +180,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 class BatchModel {
  public:
   explicit BatchModel(const EngineOptions& o)
-      : options_(o), model_(LoadTorchScript(o.model)), in_(BatchShape(o, o.channels_in, o.tile)) {
+      : options_(o), model_(LoadCpuModel(o)), in_(BatchShape(o, o.channels_in, o.tile)) {
     Index tile;
     for (int a = 0; a < 3; ++a) tile[a] = o.scale[a].Ceil(o.tile[a]);
     out_ = BatchShape(o, o.channels_out, tile);

@@ -30,6 +30,7 @@ struct EngineOptions {
   std::filesystem::path model;  // TorchScript file
   // The same model compiled for just this device, tile, batch, precision and layout; empty: none.
   std::filesystem::path package;
+  bool compiled_only = false;  // `model` can't be run itself: an exported program or a package
   std::string device = "cpu";
   int lanes = 1;  // concurrent batches; on CPUs one thread each, intra-op threads 1
   int dims = 2;   // 2: model input [N,C,Y,X]; 3: [N,C,Z,Y,X]

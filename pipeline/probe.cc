@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "io/error.h"
+#include "pipeline/cpu_model.h"
 #include "pipeline/engine.h"
 #include "pipeline/model.h"
 
@@ -103,16 +104,20 @@ ModelProbe ProbeModel(const std::filesystem::path& path, int dims, int32_t chann
   return probe;
 }
 
+std::string CpuKind() {
+  std::string capability = CpuCapability();
+  std::transform(capability.begin(), capability.end(), capability.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return capability + "/" + CpuName();
+}
+
 Numerics DescribeDevice(const std::string& device) {
   if (device != "cpu") {
     throw Error(Fault::kUsage,
                 "device \"" + device + "\" is not supported yet; execution.devices may be: cpu");
   }
   Numerics numerics;
-  std::string capability = CpuCapability();
-  std::transform(capability.begin(), capability.end(), capability.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  numerics.device_kind = "cpu/" + capability + "/" + CpuName();
+  numerics.device_kind = "cpu/" + CpuKind();
   numerics.torch = TorchVersion();
   return numerics;
 }

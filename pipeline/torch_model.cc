@@ -1,11 +1,8 @@
 // TorchScript on the CPU.
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -15,93 +12,14 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <mutex>
-#include <new>
 
 #include "io/error.h"
 #include "pipeline/model.h"
-#include "pipeline/tensor_heap.h"
+#include "pipeline/torch_cpu.h"
 #include "pipeline/torch_values.h"
 
 namespace tilery {
 namespace {
-
-// What Torch's own allocator says, and ours.
-constexpr const char* kOutOfMemory = "DefaultCPUAllocator: can't allocate memory";
-
-bool SaysOutOfMemory(const std::string& what) {
-  return what.find(kOutOfMemory) != std::string::npos;
-}
-
-// A want of memory must never choose the form of a model: another worker would choose differently,
-// and its bytes would differ.
-bool IsOutOfMemory(const std::exception& e) {
-  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr || SaysOutOfMemory(e.what());
-}
-
-[[noreturn]] void Rethrow(const std::filesystem::path& path, const std::string& doing,
-                          const std::string& what) {
-  const std::string where = "model " + Printable(path.native()) + " " + doing + ": ";
-  if (SaysOutOfMemory(what)) {
-    throw Error(Fault::kTransient, where + "not enough memory; use a smaller tile or batch");
-  }
-  throw Error(Fault::kModel, where + LastLine(what));
-}
-
-template <typename Body>
-auto Guarded(const std::filesystem::path& path, const std::string& doing, const Body& body) {
-  try {
-    return body();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    Rethrow(path, doing, kOutOfMemory);
-  } catch (const std::exception& e) {
-    Rethrow(path, doing, MessageOf(e));
-  }
-}
-
-// Tensors live until static objects are destroyed, so their heap is never destroyed.
-TensorHeap& Heap() {
-  static TensorHeap* const heap = new TensorHeap;
-  return *heap;
-}
-
-struct HeapAllocator final : c10::Allocator {
-  static void Delete(void* block) { Heap().Free(block); }
-  c10::DataPtr allocate(size_t bytes) override {
-    void* block = nullptr;
-    try {
-      if (bytes > 0) block = Heap().Allocate(bytes);
-    } catch (const std::bad_alloc&) {
-      TORCH_CHECK(false, kOutOfMemory, ": ", bytes, " bytes");
-    }
-    return {block, block, &Delete, c10::Device(c10::kCPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &Delete; }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-};
-
-// For the whole process, before the first tensor. Not under AddressSanitizer, which watches the C
-// library's blocks one by one.
-void UseHeap() {
-#if !defined(__SANITIZE_ADDRESS__)
-  static HeapAllocator allocator;
-  static std::once_flag installed;
-  std::call_once(installed, [] { c10::SetCPUAllocator(&allocator); });
-#endif
-}
-
-// Intra-op threads are a setting of each thread: one per lane, since their number changes bytes.
-void UseOneThread() {
-  thread_local const bool done = [] {
-    at::set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(done);
-}
 
 // Whether `fast` begins with the values of `plain`, which holds fewer items, up to what another
 // order of float32 additions may change.
@@ -138,17 +56,17 @@ bool Pays(const torch::jit::Module& fast, int64_t batch) {
 class TorchScriptModel final : public Model {
  public:
   explicit TorchScriptModel(std::filesystem::path path) : path_(std::move(path)) {
-    UseHeap();
-    Guarded(path_, "can't be loaded", [&] { module_ = Frozen(); });
+    UseTensorHeap();
+    GuardedModel(path_, "can't be loaded", [&] { module_ = Frozen(); });
   }
-  ~TorchScriptModel() override { Heap().Trim(); }
+  ~TorchScriptModel() override { TrimTensorHeap(); }
 
   ModelOutput Run(float* input, const std::vector<int64_t>& shape) override {
-    return Guarded(path_, "failed", [&] { return Keep(Forward(module_, input, shape)); });
+    return GuardedModel(path_, "failed", [&] { return Kept(Forward(module_, input, shape)); });
   }
 
   ModelOutput Prepare(const std::vector<int64_t>& shape) override {
-    return Guarded(path_, "failed", [&] { return Keep(PreparedFor(shape)); });
+    return GuardedModel(path_, "failed", [&] { return Kept(PreparedFor(shape)); });
   }
 
  private:
@@ -175,15 +93,13 @@ class TorchScriptModel final : public Model {
         }
       }
     } catch (const std::exception& e) {
-      if (IsOutOfMemory(e)) throw;
+      if (IsOutOfHostMemory(e)) throw;
       // Not every model can be rewritten; if it is the model itself that throws, so it will below.
     }
     input = values;
     return Forward(module_, input.data(), shape);
   }
 
-  // Dense f32 that shares no memory with the input: whoever keeps it must not see the next batch
-  // through it.
   static at::Tensor Forward(torch::jit::Module& module, float* input,
                             const std::vector<int64_t>& shape) {
     UseOneThread();
@@ -192,28 +108,11 @@ class TorchScriptModel final : public Model {
     // graph is run as it was prepared.
     const torch::jit::GraphOptimizerEnabledGuard as_prepared(false);
     const at::Tensor in = at::from_blob(input, shape, at::kFloat);
-    at::Tensor out = TheTensor(module.forward({in}));
-    if (!out.defined() || out.is_complex()) throw std::runtime_error("it returns no real numbers");
-    if (out.is_mkldnn()) out = out.to_dense();
-    out = out.to(at::kCPU, at::kFloat).contiguous();
-    return out.storage().data() == in.storage().data() ? out.clone() : out;
-  }
-
-  static ModelOutput Keep(at::Tensor out) {
-    auto kept = std::make_shared<at::Tensor>(std::move(out));
-    return {kept->const_data_ptr<float>(), kept->sizes().vec(), kept};
+    return AsFloats(TheTensor(module.forward({in})), in);
   }
 
   torch::jit::Module Loaded() const {
     UseOneThread();
-    static std::once_flag inter_op;  // may be set once per process, before the first use
-    std::call_once(inter_op, [] {
-      try {
-        at::set_num_interop_threads(1);
-      } catch (const c10::Error&) {
-        // Something in this process has used them already; they run no kernels of ours.
-      }
-    });
     torch::jit::Module module = torch::jit::load(path_.string(), c10::Device(c10::kCPU));
     module.eval();
     module.to(at::kFloat);
@@ -226,7 +125,7 @@ class TorchScriptModel final : public Model {
     try {
       return torch::jit::freeze(module);
     } catch (const std::exception& e) {
-      if (IsOutOfMemory(e)) throw;
+      if (IsOutOfHostMemory(e)) throw;
       return module;  // some can't be frozen (attributes that change); they run as they are
     }
   }

@@ -19,7 +19,8 @@ namespace tilery {
 at::Tensor TheTensor(const c10::IValue& value);
 
 // The interpreter's messages are long traces that end in what the model said; that line is kept,
-// printable.
+// printable. Where it is an operator that Torch does not know, the line says its name and the way
+// out.
 std::string LastLine(std::string text);
 
 // An exception's message without Torch's backtrace of C++ frames.

@@ -15,6 +15,7 @@ namespace tilery {
 
 struct TuneRequest {
   std::filesystem::path model;                  // TorchScript file
+  bool compiled_only = false;                   // there is no such model, only `packages`
   std::vector<std::filesystem::path> packages;  // compiled from it, each for one batch, precision
                                                 // and layout, which it says itself
   int dims = 2;

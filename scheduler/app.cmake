@@ -6,6 +6,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   bench_setup.cc
   compile_client.cc
   compile_command.cc
+  compiled_model.cc
   console.cc
   devices.cc
   gpu_choice.cc

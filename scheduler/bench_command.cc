@@ -70,7 +70,7 @@ Json Described(const BenchOptions& options, const BenchSetup& setup) {
   Json size = Json::array();
   for (size_t a = first; a < 3; ++a) size.push_back(item.shape[a]);
   return {{"model", setup.model.path},
-          {"model_hash", c.model_hash},
+          {"model_hash", setup.model.Key()},
           {"package", c.package},
           {"package_hash", setup.package_hash},
           {"device", setup.seat.device},

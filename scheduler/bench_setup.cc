@@ -8,6 +8,7 @@
 #include "io/error.h"
 #include "io/file.h"
 #include "scheduler/bench_files.h"
+#include "scheduler/compiled_model.h"
 #include "scheduler/gpu_choice.h"
 #include "scheduler/inputs.h"
 #include "scheduler/numerics.h"
@@ -118,6 +119,15 @@ void DecideForm(const BenchOptions& options, const Job& job, const Prepared& pre
                   "--layout nhwc and --package are for GPUs: on the CPU models run "
                   "as they are, in nchw; choose --device cuda:0");
     }
+    if (prepared.model.compiled_only()) {
+      const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
+      const Numerics numerics = ChooseForCpu(job, prepared, device, folder, say);
+      context.batch = numerics.batch;
+      context.layout = numerics.layout;
+      context.package = PackageFile(folder, numerics.package).string();
+      context.package_hash = numerics.package;
+      return;
+    }
     context.batch = job.execution.batch.value_or(
         CpuBatch(context.tile, context.scale, job.execution.unit_memory));
     return;
@@ -128,6 +138,10 @@ void DecideForm(const BenchOptions& options, const Job& job, const Prepared& pre
     return UsePackage(options.package, job, layout, context);
   }
   if (layout) {
+    if (prepared.model.compiled_only()) {
+      throw Error(Fault::kUsage, "--layout without --package: " + Printable(prepared.model.path) +
+                                     " runs only compiled; name its package too, or neither");
+    }
     if (!job.execution.batch) {
       throw Error(Fault::kUsage,
                   "--layout without --batch: name both, and nothing is measured to "
@@ -178,7 +192,8 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder,
   setup.seat = devices.seats[0];
   setup.warnings = devices.warnings;
   const bool cpu = !devices.gpu();
-  setup.model = ReadModelFile(job.model.path);
+  setup.model = ReadModelOf(job);
+  CheckMayCompile(job, setup.model);
   InputHeader natural;
   natural.header.dims = 2;
   const Contract contract = CompleteContract(job, setup.model, {natural}, setup.warnings);
@@ -212,7 +227,7 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder,
       outputs.push_back((folder / "out" / name).string());
     }
     setup.resolved =
-        MakePlan(job, contract, setup.model.hash, std::move(inputs), std::move(outputs));
+        MakePlan(job, contract, setup.model.Key(), std::move(inputs), std::move(outputs));
     why = setup.resolved.plan.items[0].refused;
     setup.extension = extension;
     found = why.empty();
@@ -233,6 +248,8 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder,
   WorkerContext& context = request.context;
   context.model = fs::absolute(setup.model.path).string();
   context.model_hash = setup.model.hash;
+  context.libraries = setup.model.libraries;
+  context.compiled_only = setup.model.compiled_only();
   context.dims = setup.resolved.dims;
   context.tile = params.tiling.tile;
   context.scale = params.tiling.scale;

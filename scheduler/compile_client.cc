@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using Outcome = CompileResult::Outcome;
 
 constexpr size_t kLongestReason = 600;
 
@@ -69,9 +68,9 @@ class Compilation {
 
   // Error(kUsage) for what is refused.
   CompileResult Run() {
-    std::string libraries;
-    for (const fs::path& library : request_.libraries) libraries += HashFile(library) + " ";
-    libraries_hash_ = libraries.empty() ? "" : HashText(libraries);
+    std::vector<std::string> libraries;
+    for (const fs::path& library : request_.libraries) libraries.push_back(library.string());
+    libraries_hash_ = LibrariesHash(ReadLibraries(libraries));
     folder_ = request_.folder;
     name_ = request_.model.stem().string();
     if (folder_.empty()) {
@@ -127,7 +126,11 @@ class Compilation {
       }
     }
     if (!slug.empty() && slug.back() == '-') slug.pop_back();
-    const Json options = request_.max_autotune ? Json{{"max_autotune", true}} : Json::object();
+    Json options = Json::object();
+    if (request_.device == "cpu") {
+      options = {{"cpp.threads", 1}, {"aot_inductor.link_libtorch", false}};
+    }
+    if (request_.max_autotune) options["max_autotune"] = true;
     std::vector<CompiledPackage> packages;
     for (const int64_t batch : request_.batches) {
       for (const std::string& precision : request_.precisions) {
@@ -219,7 +222,7 @@ class Compilation {
     };
     const Ran ran = RunToEnd(Command(python, tool), "", bounds);
     if (ran.by == Ran::By::kStop) {
-      result.outcome = Outcome::kStopped;
+      result.outcome = CompileResult::Outcome::kStopped;
       result.reason = "compiling was stopped";
       return;
     }
@@ -247,13 +250,13 @@ class Compilation {
                                       last_line.empty() ? "no word" : Line(last_line)));
     }
     if (!result.failed.empty()) {
-      result.outcome = Outcome::kFailed;
+      result.outcome = CompileResult::Outcome::kFailed;
       result.reason = result.failed[0].package + ": " + result.failed[0].reason;
     }
   }
 
   static void Fail(CompileResult& result, const std::string& reason) {
-    result.outcome = Outcome::kFailed;
+    result.outcome = CompileResult::Outcome::kFailed;
     result.reason = reason;
     result.failed.push_back({"", reason});
   }
@@ -285,13 +288,14 @@ CompileResult CompilePackages(const CompileRequest& request,
     return Compilation(request, say, stop).Run();
   } catch (const Error& e) {
     CompileResult result;
-    result.outcome = e.fault() == Fault::kInternal ? Outcome::kFailed : Outcome::kRefused;
-    if (stop && stop()) result.outcome = Outcome::kStopped;
+    result.outcome = e.fault() == Fault::kInternal ? CompileResult::Outcome::kFailed
+                                                   : CompileResult::Outcome::kRefused;
+    if (stop && stop()) result.outcome = CompileResult::Outcome::kStopped;
     result.reason = Line(e.what());
     return result;
   } catch (const fs::filesystem_error& e) {
     CompileResult result;
-    result.outcome = Outcome::kRefused;
+    result.outcome = CompileResult::Outcome::kRefused;
     result.reason = Line(e.what());
     return result;
   }

@@ -18,7 +18,8 @@ struct CompileRequest {
   std::string model_hash;       // of that file
   std::string device = "cpu";   // or "cuda:N"
   std::string device_uuid;      // not empty: the GPU of this UUID, whatever N is
-  // What Torch calls the device, for example "NVIDIA H100 80GB HBM3" and "9.0"; "cpu" and "AVX512".
+  // What Torch calls the device, for example "NVIDIA H100 80GB HBM3" and "9.0"; "cpu" and what its
+  // device kind says after "cpu/".
   // Empty if unknown; if known, packages that are there are found without Python, in milliseconds.
   std::string device_name, capability;
   std::vector<int64_t> tile;  // in input voxels: [y, x] or [z, y, x]; one number: each axis

@@ -10,6 +10,7 @@
 #include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/compile_client.h"
+#include "scheduler/compiled_model.h"
 #include "scheduler/devices.h"
 #include "scheduler/model_file.h"
 #include "scheduler/signals.h"
@@ -22,9 +23,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int64_t kLargestTile = 1 << 20;
-constexpr int64_t kVoxelsOfABatch = 1 << 21;  // keep any card busy, and fit into any
-constexpr int64_t kLargestDefaultBatch = 8192;
-constexpr int64_t kLargestCpuBatch = 8;
 
 [[noreturn]] void Refuse(const char* flag, const std::string& value, const std::string& allowed) {
   throw Error(Fault::kUsage,
@@ -78,18 +76,6 @@ std::vector<int64_t> ResolveTile(const ModelFile& model, const std::vector<int64
     job.tiling.tile = {Extent::Kind::kVoxels, {given.begin(), given.end()}};
   }
   return ResolveTiling(job, MergeContracts({}, model.contract, {}), *model.contract.dims).tile;
-}
-
-int64_t UsualBatch(const std::vector<int64_t>& tile, int dims, bool cpu) {
-  int64_t voxels = 1;
-  for (int a = 0; a < std::max<int>(dims, static_cast<int>(tile.size())); ++a) {
-    voxels *= tile[tile.size() == 1 ? 0 : static_cast<size_t>(a)];
-    if (voxels >= kVoxelsOfABatch) return 1;
-  }
-  int64_t batch = 1;
-  const int64_t most = cpu ? kLargestCpuBatch : kLargestDefaultBatch;
-  while (2 * batch * voxels <= kVoxelsOfABatch && 2 * batch <= most) batch *= 2;
-  return batch;
 }
 
 CompileRequest MakeRequest(const CompileFlags& flags) {

@@ -67,7 +67,7 @@ struct Merger {
 bool IsContractKey(const JobKey& key) {
   const std::string_view name(key.key);
   return name.starts_with(kPrefix) && name != "model.path" && name != "model.precision" &&
-         name != "model.compile" && name != "model.max_error";
+         name != "model.compile" && name != "model.max_error" && name != "model.libraries";
 }
 
 Contract ContractFromFlat(const FlatJob& flat, const std::string& source) {
@@ -137,7 +137,8 @@ Contract ContractFromJson(const std::string& json_text, const std::string& where
   return ContractFromFlat(flat, where);
 }
 
-Contract MergeContracts(const Contract& job, const Contract& file, const Contract& probed) {
+Contract MergeContracts(const Contract& job, const Contract& file, const Contract& probed,
+                        MergeGaps gaps) {
   Contract out;
   Merger merge{out, {&job, &file, &probed}};
   merge.Take(&Contract::scale, "scale");
@@ -152,6 +153,7 @@ Contract MergeContracts(const Contract& job, const Contract& file, const Contrac
   merge.Take(&Contract::radius, "radius");
   merge.Take(&Contract::tile, "tiling.tile");
   merge.Take(&Contract::overlap, "tiling.overlap");
+  if (gaps == MergeGaps::kLeave) return out;
   merge.Assume(&Contract::scale, "scale", std::vector<Rational>{Rational{}});
   merge.Assume(&Contract::order, "channels.order", std::string("rgb"));
   merge.Assume(&Contract::range, "range", std::array<double, 2>{0, 1});

@@ -9,6 +9,7 @@
 #include "io/error.h"
 #include "io/file.h"
 #include "scheduler/compile_client.h"
+#include "scheduler/compiled_model.h"
 #include "scheduler/wire.h"
 
 namespace tilery {
@@ -81,7 +82,10 @@ class Chooser {
         warnings_(warnings) {
     const ItemParams& params = prepared.resolved.plan.params.at(0);
     request_.model = prepared.model.path;
-    request_.model_hash = prepared.model.hash;
+    request_.model_hash = prepared.model.Key();
+    request_.compiled_only = prepared.model.compiled_only();
+    for (const OperatorLibrary& library : prepared.model.libraries)
+      request_.libraries.push_back(library.path);
     request_.device_kind = device.device_kind;
     request_.dims = prepared.resolved.dims;
     request_.channels_in = params.transfer.model_in;
@@ -89,6 +93,10 @@ class Chooser {
     request_.tile = params.tiling.tile;
     request_.scale = params.tiling.scale;
     request_.batch = job.execution.batch.value_or(0);
+    if (request_.compiled_only && request_.batch == 0) {
+      request_.batch = given() ? FactsOfPackage(request_.model).batch
+                               : UsualBatch(TileOf(request_), request_.dims, false);
+    }
     // Whatever the number of workers, so that it does not decide bytes.
     request_.memory = job.execution.gpu_memory.value_or(0);
     request_.reserve = ReserveFor(prepared.resolved.plan,
@@ -98,17 +106,71 @@ class Chooser {
   }
 
   GpuChoice Choose() {
-    const std::string wanted = PrecisionOf(job_, prepared_.resolved.plan.params, true);
+    std::string wanted = PrecisionOf(job_, prepared_.resolved.plan.params, true);
+    if (given() && job_.model.precision == "auto")
+      wanted = FactsOfPackage(request_.model).precision;
     if (auto known = Known(wanted)) return *known;
-    for (const std::string& precision : From(wanted)) {
+    for (const std::string& precision : Allowed(wanted)) {
       if (!Measure(precision)) continue;
-      UsePackages();
+      if (!request_.compiled_only) UsePackages();
       break;
     }
     return Take();
   }
 
  private:
+  bool given() const { return prepared_.model.kind == "package"; }
+
+  static std::vector<int64_t> TileOf(const TuningRequest& request) {
+    return {request.tile.begin() + (3 - request.dims), request.tile.end()};
+  }
+
+  // Precisions to try one after the other.
+  std::vector<std::string> Allowed(const std::string& wanted) const {
+    if (!request_.compiled_only) return From(wanted);
+    if (job_.model.max_error && wanted != "fp32") {
+      // There is no fp32 answer to measure errors against.
+      const std::string why = fmt::format(
+          "model.max_error is given, and what runs only compiled can't be compared with fp32");
+      if (given() || job_.model.precision != "auto") {
+        throw Error(Fault::kUsage,
+                    fmt::format("{}: {}: say model.precision fp32, or give the model "
+                                "as TorchScript",
+                                Printable(request_.model), why));
+      }
+      say_(why + ": it runs in fp32");
+      return {"fp32"};
+    }
+    return given() ? std::vector<std::string>{wanted} : From(wanted);
+  }
+
+  // The packages of a model that runs only compiled.
+  void FindPackages(const std::string& precision) {
+    CompileRequest compile = CompileFor(precision);
+    compile.batches = {request_.batch};
+    request_.packages.clear();
+    for (const CompiledPackage& package : PackagesOf(prepared_.model, compile, say_))
+      request_.packages.push_back({package.path, package.hash});
+  }
+
+  CompileRequest CompileFor(const std::string& precision) const {
+    const DeviceSeat& seat = devices_.seats[0];
+    CompileRequest compile;
+    compile.model = request_.model;
+    compile.model_hash = prepared_.model.hash;
+    compile.libraries.assign(request_.libraries.begin(), request_.libraries.end());
+    compile.device = seat.device;
+    compile.device_uuid = seat.uuid;
+    compile.device_name = seat.name;
+    compile.capability = seat.capability;
+    compile.dims = request_.dims;
+    compile.tile = TileOf(request_);
+    compile.precisions = {precision};
+    compile.layouts = {"nhwc", "nchw"};
+    compile.channels_in = request_.channels_in;
+    return compile;
+  }
+
   // What an earlier run of this work folder went by.
   std::optional<GpuChoice> Known(const std::string& precision) const {
     const auto record = KnownNumerics(work_);
@@ -123,7 +185,9 @@ class Chooser {
     const bool wide = job_.model.precision == "auto"
                           ? std::find(allowed.begin(), allowed.end(), n.precision) != allowed.end()
                           : n.precision == precision;
-    if (!wide || (job_.model.compile == "off" && !n.package.empty())) return std::nullopt;
+    const bool no_package = job_.model.compile == "off" && !request_.compiled_only;
+    if (!wide || (no_package && !n.package.empty())) return std::nullopt;
+    if (request_.compiled_only && n.package.empty()) return std::nullopt;
     GpuChoice choice;
     choice.numerics = n;
     try {
@@ -145,7 +209,18 @@ class Chooser {
     say_(fmt::format("finding the fastest way to run {} in {} on {}", Printable(request_.model),
                      precision, devices_.seats[0].name));
     const bool may_widen =
-        precision != "fp32" && (job_.model.precision == "auto" || job_.model.max_error);
+        precision != "fp32" && !given() && (job_.model.precision == "auto" || job_.model.max_error);
+    if (request_.compiled_only) {
+      try {
+        FindPackages(precision);
+      } catch (const Error& e) {
+        if (e.fault() != Fault::kModel) throw;
+        if (!may_widen) throw Error(Fault::kUsage, e.what());
+        say_(fmt::format("the model does not compile in {}, a wider precision is tried: {}",
+                         precision, e.what()));
+        return false;
+      }
+    }
     try {
       tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
     } catch (const Error& e) {
@@ -186,19 +261,8 @@ class Chooser {
                          std::max(tuning_.tiles_per_s, 1e-9) /
                          static_cast<double>(devices_.seats.size());
     const DeviceSeat& seat = devices_.seats[0];
-    CompileRequest compile;
-    compile.model = request_.model;
-    compile.model_hash = request_.model_hash;
-    compile.device = seat.device;
-    compile.device_uuid = seat.uuid;
-    compile.device_name = seat.name;
-    compile.capability = seat.capability;
-    compile.dims = request_.dims;
-    compile.tile.assign(request_.tile.begin() + (3 - request_.dims), request_.tile.end());
+    CompileRequest compile = CompileFor(request_.precision);
     compile.batches = {tuning_.batch};
-    compile.precisions = {request_.precision};
-    compile.layouts = {"nhwc", "nchw"};
-    compile.channels_in = request_.channels_in;
     compile.look_only = alone < kWorthCompiling_s;
     const CompileResult compiled = CompilePackages(compile, say_);
     if (!compile.look_only && !compiled.reason.empty())
@@ -231,7 +295,7 @@ class Chooser {
       const auto& package = request_.packages.at(static_cast<size_t>(tuning_.package));
       choice.numerics.package = package.hash;
       choice.package = PackageFile(work_, package.hash);
-      Copy(package.path, choice.package, package.hash);
+      KeepPackage(package.path, package.hash, work_);
     }
     const auto& error = tuning_.error;
     choice.graph = tuning_.graph;
@@ -251,18 +315,6 @@ class Chooser {
                        {"real_input", error.real_input},
                        {"unknown", Printable(error.unknown, 1000)}}}};
     return choice;
-  }
-
-  static void Copy(const fs::path& from, const fs::path& to, const std::string& hash) {
-    if (StampOf(to) && HashFile(to) == hash) return;
-    OutputFile file(to, SmallFileAttempt());
-    std::ifstream in(from, std::ios::binary);
-    std::vector<char> part(1 << 20);
-    while (in.read(part.data(), static_cast<std::streamsize>(part.size())) || in.gcount() > 0)
-      file.Write(std::as_bytes(std::span(part.data(), static_cast<size_t>(in.gcount()))));
-    if (in.bad() || !in.eof())
-      throw Error(Fault::kOutput, Printable(from.string()) + ": can't be read to its end");
-    file.Publish(Durability::kFsync);
   }
 
   const Job& job_;
@@ -302,6 +354,19 @@ void KeepReport(const GpuChoice& choice, const fs::path& work) {
 
 fs::path PackageFile(const fs::path& work, const std::string& hash) {
   return work / ("model-" + hash + ".pt2");
+}
+
+void KeepPackage(const fs::path& package, const std::string& hash, const fs::path& work) {
+  const fs::path to = PackageFile(work, hash);
+  if (StampOf(to) && HashFile(to) == hash) return;
+  OutputFile file(to, SmallFileAttempt());
+  std::ifstream in(package, std::ios::binary);
+  std::vector<char> part(1 << 20);
+  while (in.read(part.data(), static_cast<std::streamsize>(part.size())) || in.gcount() > 0)
+    file.Write(std::as_bytes(std::span(part.data(), static_cast<size_t>(in.gcount()))));
+  if (in.bad() || !in.eof())
+    throw Error(Fault::kOutput, Printable(package.string()) + ": can't be read to its end");
+  file.Publish(Durability::kFsync);
 }
 
 }  // namespace tilery

@@ -24,10 +24,11 @@ struct GpuChoice {
 // Else a worker finds out (scheduler/tuning_client.h), in the precision of PrecisionOf() or, if
 // that is further from fp32 than model.max_error, in the next wider one. A model that would run for
 // longer than compiling takes is compiled first; one that was compiled before is tried in any case.
-// A package that wins is copied into the work folder.
+// A package that wins is copied into the work folder. Of a model that runs only compiled
+// (scheduler/compiled_model.h) the packages are measured, in a batch of the usual size.
 //
 // `device`: kind and Torch's version of the first seat. `say`: what happens, in lines for people.
-// Errors as AskTuning, PrecisionOf; Error(kOutput).
+// Errors as AskTuning, PrecisionOf, PackagesOf; Error(kOutput).
 GpuChoice ChooseForGpu(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
                        const ProbeAnswer& device, const std::filesystem::path& work,
                        const std::function<void(const std::string&)>& say,
@@ -41,5 +42,8 @@ int64_t MemoryOfWorker(const Job& job, const DeviceChoice& devices);
 
 // The file in the work folder that a record's package is kept in.
 std::filesystem::path PackageFile(const std::filesystem::path& work, const std::string& hash);
+// Copies `package`, of that hash, there. Error(kOutput).
+void KeepPackage(const std::filesystem::path& package, const std::string& hash,
+                 const std::filesystem::path& work);
 
 }  // namespace tilery

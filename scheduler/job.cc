@@ -18,6 +18,10 @@ void FillModel(const JobFiller& from, const FlatJob& flat, Job& job) {
     job.model.max_error = AsNumbers(v, k).at(0);
     if (*job.model.max_error < 0) RefuseValue(v, k.key, "'" + Shown(v) + "' is below 0");
   });
+  from.With("model.libraries", [&](auto& v, auto& k) {
+    for (const std::string& text : AsTexts(v, k))
+      job.model.libraries.push_back(from.Path(v, k, text));
+  });
   job.model.contract = ContractFromFlat(flat, "job");
 }
 

@@ -57,8 +57,9 @@ struct Job {
   struct {
     std::string path;
     std::string precision = "auto", compile = "auto";
-    std::optional<double> max_error;  // of outputs against fp32, in the model's own units
-    Contract contract;                // as given in the job
+    std::optional<double> max_error;     // of outputs against fp32, in the model's own units
+    std::vector<std::string> libraries;  // of custom operators, in the order of loading; absolute
+    Contract contract;                   // as given in the job
   } model;
   struct {
     std::vector<std::string> paths;  // files, folders, globs; absolute

@@ -15,7 +15,8 @@ constexpr const char* kOutputTypes = "auto u8 i8 u16 i16 u32 i32 f16 f32 f64";
 constexpr JobKey kKeys[] = {
     {"task", kWord, "infer", "compress decompress", 0, "", "infer", "what the job does"},
 
-    {"model.path", kPath, "", "", 0, "model", "", "the model: a TorchScript file"},
+    {"model.path", kPath, "", "", 0, "model", "",
+     "the model: a TorchScript file, an exported program or an AOTInductor package (.pt2)"},
     {"model.precision", kWord, "auto fp32 tf32 fp16 bf16", "", 0, "", "auto",
      "arithmetic of the model; auto on a CPU is fp32"},
     {"model.compile", kWord, "auto off", "", 0, "", "auto",
@@ -39,7 +40,9 @@ constexpr JobKey kKeys[] = {
     {"model.tiling.tile", kIntegers, "", "", 1, "", "", "the tile the model suggests"},
     {"model.tiling.overlap", kIntegers, "", "", 0, "", "", "the overlap the model suggests"},
     {"model.transfer", kText, "", kWholeKey, 0, "", "", "a transfer function of the model's own"},
-    {"model.libraries", kPaths, "", kWholeKey, 0, "", "", "libraries of custom operators"},
+    {"model.libraries", kPaths, "", "", 0, "", "",
+     "shared libraries with custom operators (TORCH_LIBRARY, Torch-TensorRT), loaded in this order "
+     "before the model; their content is part of what decides bytes"},
 
     {"input.path", kPaths, "", "", 0, "input", "",
      "files, folders (read flat) or globs (** is recursive)"},

@@ -28,6 +28,8 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Device
   context.scratch = job.execution.scratch;
   context.model = prepared.model.path;
   context.model_hash = prepared.model.hash;
+  context.libraries = prepared.model.libraries;
+  context.compiled_only = prepared.model.compiled_only();
   context.dims = prepared.resolved.dims;
   const std::vector<ItemParams>& params = prepared.resolved.plan.params;
   if (!params.empty()) {

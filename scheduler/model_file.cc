@@ -4,7 +4,9 @@
 #include <zip.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "io/error.h"
 #include "io/file.h"
@@ -62,7 +64,62 @@ std::string ReadEntry(const std::filesystem::path& path, zip_t* archive, zip_uin
   return text;
 }
 
+// "net.pt2: does not say ...": of a package that the tool did not make.
+[[noreturn]] void RefuseForeign(const std::filesystem::path& path) {
+  Refuse(path,
+         "a compiled package (AOTInductor) that does not say what it was compiled for; compile the "
+         "model with `tilery compile`, or give the exported program that it was made from");
+}
+
+// A package takes what it was compiled for and nothing else.
+void TakePackageFacts(const std::filesystem::path& path, Contract& contract) {
+  try {
+    const auto facts = nlohmann::json::parse(ReadPackageFacts(path).value_or(""));
+    const nlohmann::json said = {
+        {"dims", facts.at("tile").size()},
+        {"scale", facts.at("scale")},
+        {"channels", {{"in", facts.at("channels_in")}, {"out", facts.at("channels_out")}}},
+        {"tiling", {{"tile", facts.at("tile")}}}};
+    const Contract compiled = ContractFromJson(said.dump(), "file");
+    if (contract.tile != compiled.tile) contract.overlap.reset();
+    contract = MergeContracts(compiled, contract, {}, MergeGaps::kLeave);
+  } catch (const nlohmann::json::exception&) {
+    RefuseForeign(path);
+  }
+}
+
 }  // namespace
+
+std::string ModelFile::Key() const {
+  if (libraries.empty()) return hash;
+  return HashText(hash + "\n" + LibrariesHash(libraries));
+}
+
+std::vector<OperatorLibrary> ReadLibraries(const std::vector<std::string>& paths) {
+  std::vector<OperatorLibrary> libraries;
+  for (const std::string& path : paths) {
+    try {
+      libraries.push_back({path, HashFile(path)});
+    } catch (const Error& e) {
+      throw Error(Fault::kUsage,
+                  "model.libraries: " + Printable(path) + " can't be read: " + e.what() +
+                      "; name the shared library that defines the model's operators");
+    }
+  }
+  return libraries;
+}
+
+std::string LibrariesHash(const std::vector<OperatorLibrary>& libraries) {
+  std::string hashes;
+  for (const OperatorLibrary& library : libraries) hashes += library.hash + " ";
+  return hashes.empty() ? "" : HashText(hashes);
+}
+
+ModelFile ReadModelOf(const Job& job) {
+  ModelFile model = ReadModelFile(job.model.path);
+  model.libraries = ReadLibraries(job.model.libraries);
+  return model;
+}
 
 ModelFile ReadModelFile(const std::filesystem::path& path, ModelUse use) {
   std::error_code error;
@@ -88,19 +145,14 @@ ModelFile ReadModelFile(const std::filesystem::path& path, ModelUse use) {
   if (compiled && use == ModelUse::kCompile) {
     Refuse(path, "is compiled already; give the exported program it was made from");
   }
-  if (compiled || (program && use == ModelUse::kRun)) {
-    Refuse(path,
-           std::string(compiled ? "AOTInductor packages are" : "exported programs (.pt2) are") +
-               " not supported yet; save the model with torch.jit.script or torch.jit.trace");
-  }
-  if (!program && (!data || !code)) {
+  if (!compiled && !program && (!data || !code)) {
     Refuse(path, data ? "holds weights without code (a state dict); save the model with "
                         "torch.jit.script or torch.jit.trace"
                       : "a zip archive, but no TorchScript model (no data.pkl)");
   }
   ModelFile model;
   model.path = path.string();
-  model.kind = program ? "exported" : "torchscript";
+  model.kind = compiled ? "package" : program ? "exported" : "torchscript";
   if (contract >= 0) {
     const std::string text = ReadEntry(path, archive.get(), static_cast<zip_uint64_t>(contract));
     try {
@@ -109,6 +161,7 @@ ModelFile ReadModelFile(const std::filesystem::path& path, ModelUse use) {
       Refuse(path, std::string("its tilery.json is wrong: ") + refused.what());
     }
   }
+  if (compiled) TakePackageFacts(path, model.contract);
   try {
     model.hash = HashFile(path);
   } catch (const Error& failed) {
@@ -136,6 +189,23 @@ std::optional<std::string> ReadPackageFacts(const std::filesystem::path& path) {
     return ReadEntry(path, archive.get(), static_cast<zip_uint64_t>(facts));
   } catch (const Error&) {
     return std::nullopt;
+  }
+}
+
+PackageFacts FactsOfPackage(const std::filesystem::path& path) {
+  try {
+    const auto json = nlohmann::json::parse(ReadPackageFacts(path).value_or(""));
+    PackageFacts facts;
+    json.at("gpu").get_to(facts.gpu);
+    json.at("capability").get_to(facts.capability);
+    json.at("torch").get_to(facts.torch);
+    json.at("tile").get_to(facts.tile);
+    json.at("batch").get_to(facts.batch);
+    json.at("precision").get_to(facts.precision);
+    json.at("layout").get_to(facts.layout);
+    return facts;
+  } catch (const nlohmann::json::exception&) {
+    RefuseForeign(path);
   }
 }
 

@@ -88,8 +88,10 @@ int PlanCommand(const Job& job, bool json) {
   const auto& devices = job.execution.devices;
   if (!devices.empty() && devices[0] == "cpu") PrecisionOf(job, r.plan.params, false);
   const Tiling tiling = r.plan.params.empty() ? Tiling{} : r.plan.params[0].tiling;
-  const int64_t batch =
-      job.execution.batch.value_or(CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+  const ModelFile& model = prepared.model;
+  const int64_t batch = job.execution.batch.value_or(
+      model.kind == "package" ? FactsOfPackage(model.path).batch
+                              : CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
   if (!json) {
     PrintForPeople(job, prepared, batch);
     return 0;

@@ -56,9 +56,18 @@ Contract Probe(const Contract& said, const std::vector<InputHeader>& inputs, con
   // A scale that nobody said is filled in by the merge, but it is the model that knows.
   const bool scale_said = said.source.at("scale") != "assumed";
   if (scale_said && said.channels_in && said.channels_out) return probed;
+  if (model.compiled_only()) {
+    throw Error(Fault::kUsage,
+                fmt::format("{}: an exported program is compiled for what its contract says, and "
+                            "that is not complete (scale, channels).\nSay model.scale and "
+                            "model.channels in the job, or embed tilery.json "
+                            "(tools/export_model.py does).",
+                            Printable(model.path)));
+  }
   ProbeRequest request;
   request.model = model.path;
-  request.model_hash = model.hash;
+  request.model_hash = model.Key();
+  for (const OperatorLibrary& library : model.libraries) request.libraries.push_back(library.path);
   request.dims = said.dims.value_or(NaturalDims(inputs));
   request.channels_in = said.channels_in.value_or(0);
   for (int a = 3 - request.dims; a < 3; ++a) {
@@ -98,7 +107,7 @@ int UsableCpus() {
 
 Prepared Prepare(const Job& job, Ledger* ledger) {
   Prepared prepared;
-  prepared.model = ReadModelFile(job.model.path);
+  prepared.model = ReadModelOf(job);
   const std::vector<std::string> claimed =
       ledger ? std::vector<std::string>() : ReadClaimedOutputs(job.execution.work);
   std::vector<std::string> paths = ListInputs(job, [&](const std::string& path) {
@@ -127,7 +136,7 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
   std::vector<std::string>().swap(paths);  // a job may have 100,000
   CheckOutputsAreNoInputs(inputs, outputs);
   prepared.resolved =
-      MakePlan(job, contract, prepared.model.hash, std::move(inputs), std::move(outputs));
+      MakePlan(job, contract, prepared.model.Key(), std::move(inputs), std::move(outputs));
   for (const std::string& warning : prepared.resolved.warnings)
     prepared.warnings.push_back(warning);
   return prepared;

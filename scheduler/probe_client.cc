@@ -142,18 +142,20 @@ Error NotUnderstood(const DeviceSeat& seat, const std::exception& why) {
 ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
                       std::vector<std::string>& warnings) {
   ChildQuestion question;
-  question.question = {{"model", request.model},
-                       {"dims", request.dims},
-                       {"channels_in", request.channels_in},
-                       {"tile", request.tile},
-                       {"device", seat.device}};
+  question.question = {{"model", request.model}, {"libraries", request.libraries},
+                       {"dims", request.dims},   {"channels_in", request.channels_in},
+                       {"tile", request.tile},   {"device", seat.device}};
   question.key = question.question;
-  question.key["model"] = request.model_hash;  // by its content, not by where it lies
+  // By content, not by where it lies; the libraries are in the hash.
+  question.key["model"] = request.model_hash;
+  question.key.erase("libraries");
   question.environment = seat.environment;
   // A trial run may fail for want of memory, say: that is no property of the model.
   question.sound = [&](const Json& json) { return FromAnswer(json).runs || request.model.empty(); };
   const Json answer = AskChild(question, seat, warnings);
   try {
+    if (const std::string refused = answer.value("refused", std::string()); !refused.empty())
+      throw Error(Fault::kUsage, refused);
     return FromAnswer(answer);
   } catch (const nlohmann::json::exception& e) {
     throw NotUnderstood(seat, e);

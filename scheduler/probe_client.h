@@ -19,7 +19,8 @@
 namespace tilery {
 
 struct ProbeRequest {
-  std::string model, model_hash;  // empty model: only describe the device
+  std::string model, model_hash;  // empty model: only describe the device; ModelFile::Key()
+  std::vector<std::string> libraries;
   int dims = 2;
   int32_t channels_in = 0;  // 0: unknown
   Index tile{1, 1, 1};
@@ -49,8 +50,8 @@ Json AskChild(const ChildQuestion& question, const DeviceSeat& seat,
 // The error for an answer that lacks something.
 Error NotUnderstood(const DeviceSeat& seat, const std::exception& why);
 
-// Error(kUsage) if the worker can't start, or the device can't be used (its last words are in the
-// message). `warnings` takes what a person should know.
+// Error(kUsage) if the worker can't start, or the device or a library can't be used (its last
+// words are in the message). `warnings` takes what a person should know.
 ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
                       std::vector<std::string>& warnings);
 

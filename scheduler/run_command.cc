@@ -11,6 +11,7 @@
 #include "cluster/launcher.h"
 #include "io/error.h"
 #include "scheduler/commands.h"
+#include "scheduler/compiled_model.h"
 #include "scheduler/console.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/devices.h"
@@ -184,11 +185,13 @@ void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devi
               Console& console) {
   const Resolved& r = prepared.resolved;
   for (const std::string& warning : warnings) console.Say(Level::kWarning, warning);
-  console.Say(Level::kInfo,
-              fmt::format("{}: {} items, {} tiles in {} units; {}; {} on {}{}", Printable(job.name),
-                          r.plan.items.size(), r.plan.tiles, r.plan.units, DescribeTiling(r, job),
-                          Printable(job.model.path), devices.words,
-                          devices.gpu() ? DescribeForm(record.numerics) : ""));
+  console.Say(
+      Level::kInfo,
+      fmt::format(
+          "{}: {} items, {} tiles in {} units; {}; {} on {}{}", Printable(job.name),
+          r.plan.items.size(), r.plan.tiles, r.plan.units, DescribeTiling(r, job),
+          Printable(job.model.path), devices.words,
+          devices.gpu() || prepared.model.compiled_only() ? DescribeForm(record.numerics) : ""));
   for (const auto& [key, source] : r.contract.source)
     console.Log(Level::kInfo, fmt::format("contract: {} from {}", key, source));
   if (!r.exact && !r.inexact_reason.empty()) console.Say(Level::kInfo, r.inexact_reason);
@@ -247,20 +250,22 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
   std::vector<std::string> warnings = devices.warnings;
   warnings.insert(warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
+  CheckMayCompile(job, prepared.model);
+  const auto say = [&](const std::string& line) { console.Say(Level::kInfo, line); };
   GpuChoice choice;
   Numerics& numerics = choice.numerics;
   if (devices.gpu() && !plan.params.empty() && job.execution.numerics_file.empty()) {
-    choice = ChooseForGpu(
-        job, prepared, devices, device, work,
-        [&](const std::string& line) { console.Say(Level::kInfo, line); }, warnings);
+    choice = ChooseForGpu(job, prepared, devices, device, work, say, warnings);
+  } else if (!devices.gpu()) {
+    numerics = ChooseForCpu(job, prepared, device, work, say);
   } else {
     numerics.batch = 0;
-    numerics.precision = PrecisionOf(job, plan.params, devices.gpu());
+    numerics.precision = PrecisionOf(job, plan.params, true);
     numerics.device_kind = device.device_kind;
     numerics.torch = device.torch;
   }
   const NumericsRecord record =
-      DecideNumerics(job, prepared.resolved, prepared.model.hash, numerics, work);
+      DecideNumerics(job, prepared.resolved, prepared.model.Key(), numerics, work);
   const Resume resume =
       PlanResume(plan, job.outputs[0].existing, record.Key(), job.execution.scratch, ledger);
   planned = true;

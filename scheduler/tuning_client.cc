@@ -41,8 +41,13 @@ Json Question(const TuningRequest& request, const std::string& device) {
       {"reserve", request.reserve},           {"layout", request.layout}};
   if (!request.work.is_null())
     tune["sample"] = {{"work", request.work}, {"params", request.params}};
-  return {{"model", request.model}, {"dims", request.dims}, {"channels_in", request.channels_in},
-          {"tile", request.tile},   {"device", device},     {"tune", tune}};
+  return {{"model", request.compiled_only ? "" : request.model},
+          {"libraries", request.libraries},
+          {"dims", request.dims},
+          {"channels_in", request.channels_in},
+          {"tile", request.tile},
+          {"device", device},
+          {"tune", tune}};
 }
 
 // What the answer depends on: models by their content, not by where they lie, and the card by its
@@ -50,7 +55,8 @@ Json Question(const TuningRequest& request, const std::string& device) {
 Json KeyOf(const TuningRequest& request, const DeviceSeat& seat, Json question) {
   Json packages = Json::array();
   for (const TuningRequest::Package& package : request.packages) packages.push_back(package.hash);
-  question["model"] = request.model_hash;
+  question["model"] = request.model_hash;  // the libraries are in it
+  question.erase("libraries");
   question["device"] = {request.device_kind, seat.memory};
   question["tune"]["packages"] = packages;
   if (request.any_input) question["tune"].erase("sample");

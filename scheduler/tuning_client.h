@@ -12,7 +12,10 @@
 namespace tilery {
 
 struct TuningRequest {
+  // Key of ModelFile. compiled_only: the model itself can't be run, only `packages`.
   std::string model, model_hash;
+  bool compiled_only = false;
+  std::vector<std::string> libraries;
   std::string device_kind;  // of the seat: cards of one kind share their answers
   struct Package {
     std::filesystem::path path;

@@ -17,6 +17,12 @@ Published PublishedFromJson(const Json& json) {
           StampFromJson(json.at("stamp"))};
 }
 
+Json LibrariesToJson(const std::vector<OperatorLibrary>& libraries) {
+  Json json = Json::array();
+  for (const OperatorLibrary& library : libraries) json.push_back({library.path, library.hash});
+  return json;
+}
+
 Json BrickToJson(const Brick& brick) { return {brick.block, brick.file, brick.key}; }
 
 Brick BrickFromJson(const Json& json) {
@@ -43,6 +49,8 @@ Json ToJson(const WorkerContext& c) {
           {"scratch", c.scratch},
           {"model", c.model},
           {"model_hash", c.model_hash},
+          {"libraries", LibrariesToJson(c.libraries)},
+          {"compiled_only", c.compiled_only},
           {"dims", c.dims},
           {"tile", c.tile},
           {"scale", ScaleToJson(c.scale)},
@@ -69,6 +77,9 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("scratch").get_to(c.scratch);
     json.at("model").get_to(c.model);
     json.at("model_hash").get_to(c.model_hash);
+    for (const Json& library : json.at("libraries"))
+      c.libraries.push_back({library.at(0).get<std::string>(), library.at(1).get<std::string>()});
+    json.at("compiled_only").get_to(c.compiled_only);
     json.at("dims").get_to(c.dims);
     json.at("tile").get_to(c.tile);
     c.scale = ScaleFromJson(json.at("scale"));

@@ -9,12 +9,21 @@
 
 namespace tilery {
 
+// A shared library that a model's custom operators come from.
+struct OperatorLibrary {
+  std::string path, hash;  // absolute; XXH3-128 of the file
+  bool operator==(const OperatorLibrary&) const = default;
+};
+
 // All that is the job's, sent once in `welcome`.
 struct WorkerContext {
   std::string work;     // absolute path of WORK
   std::string scratch;  // absolute path of the scratch folder (bricks, stage files)
   std::string model;    // absolute path of the model file
   std::string model_hash;
+  // Loaded in this order before the model.
+  std::vector<OperatorLibrary> libraries;
+  bool compiled_only = false;  // `model` itself can't be run, only `package`
   int32_t dims = 2;
   Index tile{1, 1, 1};
   Scale scale;

@@ -267,6 +267,24 @@ class Glutton(nn.Module):
         return x + much[0, 0]
 
 
+def times_operator():
+    """Makes tilery_test::times known, as tests/pipeline/times_operator.cc does where the model runs."""
+    if not hasattr(torch.ops.tilery_test, "times"):
+        torch.library.define("tilery_test::times", "(Tensor x) -> Tensor")
+        torch.library.impl("tilery_test::times", "default", lambda x: x * 1.0)
+
+
+class Times(nn.Module):
+    """Uses an operator that only a library has: times_2.so doubles, times_3.so trebles."""
+
+    def __init__(self):
+        super().__init__()
+        times_operator()
+
+    def forward(self, x):
+        return torch.ops.tilery_test.times(x)
+
+
 def save(module, path, mode="eval", traced=None, **contract):
     contract = {"scale": 1, "dims": 2, "channels": {"in": 3, "out": 3}, "range": [0, 1], **contract}
     module = module.eval() if mode == "eval" else module.train()
@@ -317,6 +335,7 @@ def main():
     save(Constant(), out / "constant.pt")
     save(Forks(), out / "forks.pt")
     save(Glutton(), out / "glutton.pt")
+    save(Times(), out / "times.pt")
     compiled = ["data/aotinductor/model/none.so"]
     save_package(out / "other_gpu.pt2", {
         "gpu": "Imaginary 9000", "capability": "99.0", "torch": torch.__version__.split("+")[0], "tile": [32, 48],

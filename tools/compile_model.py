@@ -12,7 +12,7 @@ branches. Each package is
 FOLDER/NAME.<gpu>.<tile>.<batch>.<precision>.<layout>.pt2. It takes one tensor of exactly that
 shape, type and layout, and says so in extra/tilery_package.json:
 
-  gpu, capability     what it was compiled for and runs on; "cpu" and its vector extensions
+  gpu, capability     what it was compiled for and runs on; "cpu" and its vector extensions and name
   torch               the version that it was compiled with and is loaded by
   tile, batch         [y, x] or [z, y, x] in input voxels; tiles in a batch
   precision, layout   fp32 (IEEE), tf32, fp16 or bf16; nchw or nhwc (also in 3-D: channels last)
@@ -49,6 +49,9 @@ from process_group import end_with_stdin  # noqa: E402
 TORCH = "2.11.0"  # what programs that load the packages are built with, unless --torch says else
 PRECISIONS = {"fp32": "f32", "tf32": "f32", "fp16": "f16", "bf16": "bf16"}
 LAYOUTS = ("nchw", "nhwc")
+# A lane of the engine is a thread, and results must not depend on how many there are. And libtorch,
+# which brings CUDA, is not for processes that work on CPUs: they have loaded what packages need.
+ON_CPU = {"cpp.threads": 1, "aot_inductor.link_libtorch": False}
 
 
 def say(text: str) -> None:
@@ -107,7 +110,8 @@ class Target:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", device.name).strip("-")
         tile = "x".join(map(str, args.tile))
         self.path = args.out / f"{args.name}.{slug}.{tile}.{batch}.{precision}.{layout}.pt2"
-        options = {**args.inductor, **({"max_autotune": True} if args.max_autotune else {})}
+        options = {**(ON_CPU if device.name == "cpu" else {}), **args.inductor,
+                   **({"max_autotune": True} if args.max_autotune else {})}
         self.wanted = {"gpu": device.name, "capability": device.capability, "torch": device.torch,
                        "tile": args.tile, "batch": batch, "precision": precision, "layout": layout,
                        "io_dtype": PRECISIONS[precision], "model_hash": args.model_hash,

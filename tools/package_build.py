@@ -1,7 +1,9 @@
 """What tools/compile_model.py does with Torch: from an exported program to one package."""
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shutil
 import zipfile
 from fractions import Fraction
@@ -24,8 +26,21 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 class Device(NamedTuple):
     torch_device: torch.device
     name: str  # "NVIDIA H100 80GB HBM3", "cpu"
-    capability: str  # "9.0"; of a CPU its vector extensions, "AVX512"
+    capability: str  # "9.0"; of a CPU cpu_kind()
     torch: str  # "2.11.0"
+
+
+def cpu_kind() -> str:
+    """Vector extensions and name of the processor, as the worker counts them: compilers use all
+    that the processor at hand has, so a package runs on no other."""
+    name = "unknown"
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", errors="surrogateescape") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.startswith(("model name", "CPU part", "cpu model")) and value.strip(" \t\n"):
+                name = value.lstrip(" \t").rstrip("\n")
+                break
+    return f"{torch.backends.cpu.get_cpu_capability().lower()}/{name}"
 
 
 def find_device(name: str, wanted_torch: str) -> Device:
@@ -35,7 +50,7 @@ def find_device(name: str, wanted_torch: str) -> Device:
                       f"and load in no other: pip install torch=={wanted_torch}, or say with "
                       f"--torch what will load them")
     if name == "cpu":
-        return Device(torch.device("cpu"), "cpu", torch.backends.cpu.get_cpu_capability(), version)
+        return Device(torch.device("cpu"), "cpu", cpu_kind(), version)
     if not torch.cuda.is_available():
         try:
             torch.cuda.init()
@@ -62,6 +77,16 @@ def load_libraries(paths: list[Path]) -> None:
             torch.ops.load_library(str(path.resolve()))
         except OSError as error:
             raise Refused(f"--library {path}: can't be loaded: {error}") from error
+
+
+def unknown_operators(program: Path) -> list[str]:
+    """Of those that an exported program calls: Torch says only that it can't read the file."""
+    with zipfile.ZipFile(program) as archive:
+        texts = [archive.read(name).decode(errors="replace") for name in archive.namelist()
+                 if "models/" in name and name.endswith(".json")]
+    called = {call for text in texts for call in re.findall(r'"torch\.ops\.(\w+)\.(\w+)\.', text)}
+    return sorted(f"{space}::{name}" for space, name in called
+                  if not hasattr(getattr(torch.ops, space), name))
 
 
 def existing(path: Path, wanted: dict) -> dict | None:
@@ -127,7 +152,17 @@ class Source:
 
     def _load(self) -> torch.export.ExportedProgram:
         if not self.converted:
-            return torch.export.load(str(self.program))
+            try:
+                return torch.export.load(str(self.program))
+            except Exception as error:
+                missing = unknown_operators(self.program)
+                if missing:
+                    raise Refused(f"{self.program}: uses the operators {', '.join(missing)}, which "
+                                  f"Torch does not know; name the library that defines them "
+                                  f"(--library; in jobs model.libraries)") from error
+                reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+                raise Refused(f"{self.program}: can't be read as an exported program: "
+                              f"{reason}") from error
         if self.channels is None:
             raise Refused(f"{self.model}: doesn't say how many channels it takes; give --channels N")
         # A batch of two, as programs treat one as a case of its own.

@@ -147,6 +147,7 @@ std::string AnswerBench(const std::string& text, const Backend& backend) {
   }
   const Numerics here = backend.Describe(request.device);
   const EngineOptions options = EngineOptionsOf(request.context, request.device, here);
+  LoadLibraries(request.context.libraries, 2);
   const MemoryItem item{request.item, request.sizing, request.context.params[0]};
   const double seconds = request.seconds / request.repeats;
   StepFigures forward, engine;

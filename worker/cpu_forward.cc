@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "io/error.h"
-#include "pipeline/model.h"
+#include "pipeline/cpu_model.h"
 #include "worker/forward_loop.h"
 
 namespace tilery {
@@ -13,8 +13,9 @@ using Clock = std::chrono::steady_clock;
 
 class CpuLoop final : public ForwardLoop {
  public:
-  CpuLoop(Model& model, const std::vector<int64_t>& shape, const std::vector<float>& values)
-      : model_(model), shape_(shape), values_(values), input_(values) {
+  CpuLoop(Model& model, bool compiled, const std::vector<int64_t>& shape,
+          const std::vector<float>& values)
+      : model_(model), compiled_(compiled), shape_(shape), values_(values), input_(values) {
     model_.Run(input_.data(), shape_);
     overwrites_ = input_ != values_;
   }
@@ -27,10 +28,13 @@ class CpuLoop final : public ForwardLoop {
     seconds_.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   std::vector<double> Sync() override { return std::exchange(seconds_, {}); }
-  std::string how() const override { return "TorchScript, one thread for each lane"; }
+  std::string how() const override {
+    return std::string(compiled_ ? "AOTInductor" : "TorchScript") + ", one thread for each lane";
+  }
 
  private:
   Model& model_;
+  const bool compiled_;
   const std::vector<int64_t>& shape_;
   const std::vector<float>& values_;
   std::vector<float> input_;
@@ -40,7 +44,8 @@ class CpuLoop final : public ForwardLoop {
 
 class CpuForward final : public ForwardModel {
  public:
-  explicit CpuForward(const EngineOptions& o) : model_(LoadTorchScript(o.model)) {
+  explicit CpuForward(const EngineOptions& o)
+      : model_(LoadCpuModel(o)), compiled_(!o.package.empty()) {
     shape_ = {o.numerics.batch, o.channels_in};
     shape_.insert(shape_.end(), o.tile.end() - o.dims, o.tile.end());
     model_->Prepare(shape_);
@@ -49,11 +54,12 @@ class CpuForward final : public ForwardModel {
     values_ = TrialValues(count);
   }
   std::unique_ptr<ForwardLoop> MakeLoop() override {
-    return std::make_unique<CpuLoop>(*model_, shape_, values_);
+    return std::make_unique<CpuLoop>(*model_, compiled_, shape_, values_);
   }
 
  private:
   const std::unique_ptr<Model> model_;
+  const bool compiled_;
   std::vector<int64_t> shape_;
   std::vector<float> values_;
 };

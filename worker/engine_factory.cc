@@ -6,6 +6,7 @@
 
 #include "io/error.h"
 #include "io/file.h"
+#include "pipeline/operator_libraries.h"
 #include "worker/agent.h"
 
 namespace tilery {
@@ -14,6 +15,7 @@ EngineOptions EngineOptionsOf(const WorkerContext& context, const std::string& d
                               const Numerics& here) {
   EngineOptions options;
   options.model = context.model;
+  options.compiled_only = context.compiled_only;
   options.device = device;
   options.lanes = context.lanes;
   options.dims = context.dims;
@@ -49,6 +51,7 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
                                    ": use one kind of device, or another work folder");
   }
   CheckUnchanged(context.model, context.model_hash);
+  LoadLibraries(context.libraries, kRefusedExit);
   if (!context.package.empty()) CheckUnchanged(context.package, context.package_hash);
   BackendOptions made;
   made.engine = EngineOptionsOf(context, start.device, here);
@@ -65,6 +68,13 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
 }
 
 }  // namespace
+
+void LoadLibraries(const std::vector<OperatorLibrary>& libraries, int exit_code) {
+  for (const OperatorLibrary& library : libraries) {
+    CheckUnchanged(library.path, library.hash);
+    LoadOperatorLibrary(library.path, exit_code);
+  }
+}
 
 EngineFactory EnginesOf(const Backend& backend) {
   return [&backend](const WorkerContext& context, const WorkerStart& start, Profile& profile) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cluster/worker_start.h"
 #include "pipeline/engine.h"
@@ -15,6 +16,10 @@ namespace tilery {
 // `here`: what the backend says of the device.
 EngineOptions EngineOptionsOf(const WorkerContext& context, const std::string& device,
                               const Numerics& here);
+
+// Loads them into this process, before any model. Error(kModel) if one can't be loaded, or is not
+// the one that was planned with; `exit_code` as in LoadOperatorLibrary.
+void LoadLibraries(const std::vector<OperatorLibrary>& libraries, int exit_code);
 
 // Makes the engine for the job; throws what Engine::Create throws, or Error(kModel) if this device
 // is not the one that the numerics record was made for, or the model file is not the one that was

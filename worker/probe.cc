@@ -3,6 +3,7 @@
 #include "cluster/message.h"
 #include "io/error.h"
 #include "pipeline/engine.h"
+#include "pipeline/operator_libraries.h"
 #include "worker/probe_tune.h"
 
 namespace tilery {
@@ -21,6 +22,7 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
   int dims = 2;
   int32_t channels_in = 0;
   Index tile{1, 1, 1};
+  std::vector<std::string> libraries;
   const Json json = reading([&] {
     Json json = Json::parse(request);
     model = json.value("model", std::string());
@@ -28,12 +30,19 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
     channels_in = json.value("channels_in", 0);
     tile = json.value("tile", tile);
     device = json.value("device", std::string("cpu"));
+    libraries = json.value("libraries", libraries);
     return json;
   });
 
   const bool tunes = json.contains("tune");
   ModelProbe probe;
-  if (!model.empty() && !tunes) {
+  std::string refused;
+  try {
+    for (const std::string& library : libraries) LoadOperatorLibrary(library, 2);
+  } catch (const Error& e) {
+    refused = e.what();
+  }
+  if (!model.empty() && !tunes && refused.empty()) {
     try {
       probe = backend.Probe(model, dims, channels_in, tile);
     } catch (const std::exception& e) {
@@ -57,7 +66,9 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
                 {"layout", numerics.layout},
                 {"device_kind", numerics.device_kind},
                 {"torch", numerics.torch}}}};
-  if (tunes) {
+  if (!refused.empty()) answer["refused"] = Printable(refused, 4000);
+  if (tunes && !refused.empty()) answer["tuned"] = Untuned(Fault::kUsage, refused);
+  if (tunes && refused.empty()) {
     TuneRequest question;
     question.model = model;
     question.dims = dims;

@@ -8,14 +8,17 @@
 namespace tilery {
 
 // `request`: {"model": path or "", "dims": 2|3, "channels_in": 0 = unknown, "tile": [z,y,x],
-// "device": "cpu" or "cuda:0", "tune": {...} or absent}. The answer, one line of JSON:
+// "device": "cpu" or "cuda:0", "libraries": [path, ...] of operators, loaded first, "tune": {...}
+// or absent}. The answer, one line of JSON:
 //   {"runs", "error", "channels_in", "channels_out", "scale": [zn,zd,yn,yd,xn,xd],
 //    "numerics": {"batch", "precision", "layout", "device_kind", "torch"}, "tuned": {...}}
+// and "refused", a text, if a library can't be loaded: then there is no more to say of the model.
 // Without a model only the numerics are filled in. Never throws for what a model does: `error` says
 // it. Error(kUsage) for a request that is none.
 //
-// With "tune" the model is not probed (its fields are those of an answer without a model) but
-// tuned, as pipeline/tuning.h says. All fields but channels_out may be left out:
+// With "tune" and no model there are packages alone. The model is not probed (its fields are those
+// of an answer without a model) but tuned, as pipeline/tuning.h says. All fields but channels_out
+// may be left out:
 //   {"channels_out", "scale": [zn,zd,yn,yd,xn,xd], "packages": [path, ...],
 //    "precisions": ["fp16", "tf32", "fp32"], "max_error": number, "batch": 0, "layout": "",
 //    "memory": bytes, "reserve": bytes, "lanes": 1, "seconds": 10,

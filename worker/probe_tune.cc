@@ -53,11 +53,8 @@ Json ToJson(const TuneResult& result) {
           {"notes", std::move(notes)}};
 }
 
-Json NoAnswer(Fault fault, const std::string& why) {
-  return {{"error", Printable(why, 4000)}, {"fault", FaultName(fault)}};
-}
-
 void Read(const Json& tune, TuneRequest& request) {
+  request.compiled_only = request.model.empty();
   request.channels_out = tune.at("channels_out");
   if (const auto scale = tune.find("scale"); scale != tune.end()) {
     for (size_t a = 0; a < 3; ++a) {
@@ -79,6 +76,10 @@ void Read(const Json& tune, TuneRequest& request) {
 
 }  // namespace
 
+Json Untuned(Fault fault, const std::string& why) {
+  return {{"error", Printable(why, 4000)}, {"fault", FaultName(fault)}};
+}
+
 Json AnswerTune(const Json& tune, TuneRequest request, const Backend& backend) {
   std::string unread;
   try {
@@ -99,9 +100,9 @@ Json AnswerTune(const Json& tune, TuneRequest request, const Backend& backend) {
   } catch (const Json::exception&) {
     throw;
   } catch (const Error& e) {
-    return NoAnswer(e.fault(), e.what());
+    return Untuned(e.fault(), e.what());
   } catch (const std::exception& e) {
-    return NoAnswer(Fault::kInternal, e.what());
+    return Untuned(Fault::kInternal, e.what());
   }
 }
 

@@ -213,6 +213,7 @@ void CudaLane::FreeMemory() {
 
 std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t run) {
   if (context_.options.numerics.precision == "fp32") return nullptr;
+  if (context_.options.compiled_only) return nullptr;  // there is but what was compiled
   UnitState& state = static_cast<CudaUnit&>(unit).state();
   try {
     return RunInF32(state, run);

@@ -148,6 +148,10 @@ struct GpuBench::State {
 
   void MakeReference() {
     if (reference || !no_reference.empty()) return;
+    if (request.compiled_only) {
+      no_reference = "there is no fp32 answer to compare with: the model runs only compiled";
+      return;
+    }
     GpuModelOptions options = OptionsOf({});
     options.graph = false;
     options.ring = 1;

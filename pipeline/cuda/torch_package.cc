@@ -2,91 +2,46 @@
 #include <ATen/core/Tensor.h>
 #include <caffe2/serialize/inline_container.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <link.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
-#include <torch/version.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <stdexcept>
 
 #include "pipeline/cuda/torch_errors.h"
 #include "pipeline/cuda/torch_forward.h"
+#include "pipeline/torch_package_facts.h"
 
 namespace tilery::cuda {
 namespace {
 
 using nlohmann::json;
 
-constexpr const char* kCompiled = "data/aotinductor/";  // where packages keep what was compiled
-constexpr const char* kFacts = "tilery_package.json";   // what tools/compile_model.py says
-constexpr const char* kRemedy = "; compile it for this with tools/compile_model.py";
-
-bool EndsWith(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.npos, end) == 0;
+PackageUse UseOf(const GpuModelOptions& options, const cudaDeviceProp& gpu) {
+  PackageUse use;
+  use.gpu = gpu.name;
+  use.capability = std::to_string(gpu.major) + "." + std::to_string(gpu.minor);
+  use.dims = options.dims;
+  use.tile = options.tile;
+  use.batch = options.batch;
+  use.precision = options.precision;
+  use.layout = options.layout;
+  use.channels_in = options.channels_in;
+  use.channels_out = options.channels_out;
+  return use;
 }
 
-// The first member below `folder` whose name ends so.
-std::optional<json> ReadJson(caffe2::serialize::PyTorchStreamReader& reader,
-                             const std::string& folder, const std::string& end) {
-  for (const std::string& name : reader.getAllRecords()) {
-    if (name.rfind(folder, 0) != 0 || !EndsWith(name, end)) continue;
-    const auto [data, size] = reader.getRecord(name);
-    return json::parse(std::string(static_cast<const char*>(data.get()), size));
-  }
-  return std::nullopt;
+// Of a package that somebody else made; its own checks compare the shapes when it runs.
+void CheckForeign(const std::filesystem::path& package, const json& metadata,
+                  const cudaDeviceProp& gpu) {
+  const std::string kind = metadata.value("AOTI_DEVICE_KEY", "unknown");
+  const std::string capability = metadata.value("AOTI_COMPUTE_CAPABILITY", "unknown");
+  const std::string here = std::to_string(gpu.major * 10 + gpu.minor);
+  if (kind == "cuda" && capability.rfind(here, 0) == 0) return;  // "90" or "90a"
+  RefusePackage(package, "it was compiled for " + kind + " " + capability + ", and this GPU is " +
+                             gpu.name + " (cuda " + here + ")");
 }
-
-std::string Text(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-class Contract {
- public:
-  explicit Contract(const GpuModelOptions& options) : options_(options) {
-    CheckCuda(cudaGetDeviceProperties(&gpu_, options.device), "cudaGetDeviceProperties");
-  }
-
-  void Check(const json& facts) const {
-    const std::string capability = std::to_string(gpu_.major) + "." + std::to_string(gpu_.minor);
-    const std::string here = std::string(gpu_.name) + " (" + capability + ")";
-    const std::string built = Text(facts.at("gpu")) + " (" + Text(facts.at("capability")) + ")";
-    if (built != here) Refuse("it was compiled for " + built + ", and this GPU is " + here);
-    json tile = json::array();
-    for (int a = 3 - options_.dims; a < 3; ++a) tile.push_back(options_.tile[a]);
-    Match(facts, "torch", TORCH_VERSION);
-    Match(facts, "tile", tile);
-    Match(facts, "batch", options_.batch);
-    Match(facts, "precision", options_.precision);
-    Match(facts, "layout", options_.layout);
-    Match(facts, "channels_in", options_.channels_in);
-    Match(facts, "channels_out", options_.channels_out);
-  }
-
-  // Of a package that somebody else made; its own checks compare the shapes when it runs.
-  void CheckForeign(const json& metadata) const {
-    const std::string kind = metadata.value("AOTI_DEVICE_KEY", "unknown");
-    const std::string capability = metadata.value("AOTI_COMPUTE_CAPABILITY", "unknown");
-    const std::string here = std::to_string(gpu_.major * 10 + gpu_.minor);
-    if (kind == "cuda" && capability.rfind(here, 0) == 0) return;  // "90" or "90a"
-    Refuse("it was compiled for " + kind + " " + capability + ", and this GPU is " + gpu_.name +
-           " (cuda " + here + ")");
-  }
-
- private:
-  [[noreturn]] void Refuse(const std::string& why) const {
-    throw Error(Fault::kModel, "model " + Printable(options_.model.native()) +
-                                   " can't be used: " + Printable(why) + kRemedy);
-  }
-  void Match(const json& facts, const char* key, const json& wanted) const {
-    const json& found = facts.at(key);
-    if (found == wanted) return;
-    Refuse(std::string("it was compiled for ") + key + " " + Text(found) + ", and wanted is " +
-           Text(wanted));
-  }
-
-  const GpuModelOptions& options_;
-  cudaDeviceProp gpu_{};
-};
 
 ModelType TypeOf(const std::string& name) {
   if (name == "f32") return ModelType::kF32;
@@ -95,24 +50,38 @@ ModelType TypeOf(const std::string& name) {
   throw std::runtime_error("its io_dtype is " + name + ", which is none of f32, f16, bf16");
 }
 
+// Packages ask for libtorch.so, which nothing else in this process needs: it lies beside
+// libtorch_cpu.so, where the loader does not look by itself. What stays unfound the package's own
+// loader says.
+void LoadLibTorch() {
+  void* const cpu = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  if (cpu == nullptr) return;
+  link_map* map = nullptr;
+  if (dlinfo(cpu, RTLD_DI_LINKMAP, &map) == 0) {
+    const std::filesystem::path beside =
+        std::filesystem::path(map->l_name).parent_path() / "libtorch.so";
+    dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  }
+  dlclose(cpu);
+}
+
 class PackageForward final : public Forward {
  public:
   explicit PackageForward(const GpuModelOptions& options)
       : type_(options.precision == "fp16"   ? ModelType::kF16
               : options.precision == "bf16" ? ModelType::kBf16
                                             : ModelType::kF32) {
-    {
-      caffe2::serialize::PyTorchStreamReader reader(options.model.string());
-      const Contract contract(options);
-      if (const auto facts = ReadJson(reader, "", kFacts)) {
-        contract.Check(*facts);
-        type_ = TypeOf(facts->at("io_dtype").get<std::string>());
-      } else if (const auto metadata = ReadJson(reader, kCompiled, "_metadata.json")) {
-        contract.CheckForeign(*metadata);
-      } else {
-        throw std::runtime_error("it does not say what it was compiled for");
-      }
+    cudaDeviceProp gpu{};
+    CheckCuda(cudaGetDeviceProperties(&gpu, options.device), "cudaGetDeviceProperties");
+    if (const auto type = CheckPackage(options.model, UseOf(options, gpu))) {
+      type_ = TypeOf(*type);
+    } else if (const auto metadata =
+                   ReadPackageJson(options.model, kCompiledFolder, "_metadata.json")) {
+      CheckForeign(options.model, *metadata, gpu);
+    } else {
+      throw std::runtime_error("it does not say what it was compiled for");
     }
+    LoadLibTorch();
     // Single-threaded: otherwise it records events of its own, which can't be captured.
     loader_ = std::make_unique<torch::inductor::AOTIModelPackageLoader>(
         options.model.string(), "model", /*run_single_threaded=*/true, /*num_runners=*/1,
@@ -143,25 +112,22 @@ std::unique_ptr<Forward> LoadPackage(const GpuModelOptions& options) {
 
 PackageFacts FactsOf(const std::filesystem::path& package) {
   const std::string name = "package " + Printable(package.native());
-  std::optional<json> facts;
   try {
-    caffe2::serialize::PyTorchStreamReader reader(package.string());
-    facts = ReadJson(reader, "", kFacts);
-    if (facts) {
+    if (const auto facts = ReadPackageJson(package, "", kPackageFacts)) {
       return {facts->at("batch").get<int64_t>(), facts->at("precision").get<std::string>(),
               facts->at("layout").get<std::string>()};
     }
   } catch (const std::exception& e) {
-    throw Error(Fault::kModel, name + " can't be used: " + Reason(e) + kRemedy);
+    throw Error(Fault::kModel, name + " can't be used: " + Reason(e) + kPackageRemedy);
   }
-  throw Error(Fault::kModel, name + " does not say what it was compiled for" + kRemedy);
+  throw Error(Fault::kModel, name + " does not say what it was compiled for" + kPackageRemedy);
 }
 
 bool IsPackage(const std::filesystem::path& path) {
   try {
     caffe2::serialize::PyTorchStreamReader reader(path.string());
     for (const std::string& name : reader.getAllRecords()) {
-      if (name.rfind(kCompiled, 0) == 0) return true;
+      if (name.rfind(kCompiledFolder, 0) == 0) return true;
     }
   } catch (const std::exception&) {
     // No archive of Torch's; whoever loads it says why.

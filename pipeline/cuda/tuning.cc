@@ -44,8 +44,11 @@ class Tuning {
       precision_ = request_.precisions[i];
       next_ = i + 1 < request_.precisions.size() ? &request_.precisions[i + 1] : nullptr;
       first_ = result_.trials.size();
-      if (next_ != nullptr && !WorthASearch()) continue;
-      Search();
+      // Without the model as it is there is nothing to look at, and nothing to compare with.
+      if (!request_.compiled_only) {
+        if (next_ != nullptr && !WorthASearch()) continue;
+        Search();
+      }
       TryPackages();
       if (Settle()) break;
     }

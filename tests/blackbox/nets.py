@@ -60,6 +60,7 @@ BY_NAME = {
     "identity": models.Identity, "nearest4": models.Nearest4, "mean8": models.Mean8, "ramp2d": models.Ramp2d,
     "ramp3d": models.Ramp3d, "conv": models.Conv, "conv3": Conv3, "unet": lambda: models.UNet(2),
     "throws": models.ThrowsOnBright, "nan": models.NanOnBright, "needs8": models.Needs8, "slow": lambda: models.Slow(120),
+    "times": models.Times,
 }
 
 
@@ -68,8 +69,9 @@ def make(name: str) -> nn.Module:
 
 
 def save(name: str, path: pathlib.Path, **contract) -> None:
-    """A TorchScript file with its contract inside; dims are left to the item."""
+    """A TorchScript file with its contract inside; dims are left to the item, and keys that are None to a probe."""
     contract = {"scale": 1, "channels": {"in": 3, "out": 3}, "range": [0, 1], **contract}
+    contract = {key: value for key, value in contract.items() if value is not None}
     torch.jit.script(make(name)).save(str(path), _extra_files={"tilery.json": json.dumps(contract)})
 
 

@@ -259,6 +259,35 @@ TEST(Tuning, PackagesAreMeasuredAtWhatTheyWereCompiledForAndWinByRate) {
             "it was compiled for batch 16, and wanted is 4");
 }
 
+TEST(Tuning, WithoutTheModelAsItIsOnlyPackagesAreMeasured) {
+  FakeCard card;
+  card.rate = [](const ModelForm& form) { return form.layout == "nhwc" ? 200.0 : 100.0; };
+  card.packages = {ModelForm{"fp16", 8, "nchw", 0, true}, ModelForm{"fp16", 8, "nhwc", 1, true}};
+  card.error = [](const ModelForm&) {
+    OutputError unknown;
+    unknown.unknown = "nothing to compare with";
+    return unknown;
+  };
+  TuneRequest request;
+  request.compiled_only = true;
+  request.packages = {"/a.pt2", "/b.pt2"};
+  request.precisions = {"fp16", "fp32"};
+  request.batch = 8;
+  const TuneResult result = Tune(request, card);
+  EXPECT_EQ(result.form, std::get<ModelForm>(card.packages[1]));
+  EXPECT_THAT(result.trials, SizeIs(2));
+  EXPECT_EQ(result.error.unknown, "nothing to compare with");
+
+  card.rate = [](const ModelForm&) { return 0.0; };
+  request.precisions = {"fp16"};
+  try {
+    Tune(request, card);
+    ADD_FAILURE() << "neither of them fits";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("not enough at batch 8"));
+  }
+}
+
 TEST(Tuning, APrecisionTooFarFromFp32FallsBackToTheNextAndSaysSo) {
   FakeCard card;
   card.rate = [](const ModelForm& form) { return Rising(100, 2, form.batch); };

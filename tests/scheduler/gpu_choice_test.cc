@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "io/file.h"
+#include "scheduler/python_finder.h"
 #include "tests/io/expect_error.h"
 #include "tests/io/temp_folder.h"
 #include "tests/scheduler/expect_words.h"
 #include "tests/scheduler/plan_inputs.h"
+#include "tests/scheduler/zip_file.h"
 
 namespace tilery {
 namespace {
@@ -28,6 +31,7 @@ class GpuChoiceTest : public testing::Test {
 
     prepared_.model.path = At("m.pt");
     prepared_.model.hash = "hash";
+    prepared_.model.kind = "torchscript";
     prepared_.resolved.dims = 2;
     Plan& plan = prepared_.resolved.plan;
     plan.params.resize(1);
@@ -65,6 +69,7 @@ class GpuChoiceTest : public testing::Test {
     double tiles_per_s = 50, max = 0.01;
     int64_t nonfinite = 0, bytes = 77, tiles = 4;
     std::string error = "", fault = "";
+    int package = -1;
   };
   void Answer(int n, const Answered& a) {
     const Json tuned = {{"error", a.error},
@@ -73,7 +78,7 @@ class GpuChoiceTest : public testing::Test {
                          {{"precision", "x"},
                           {"batch", a.batch},
                           {"layout", "nhwc"},
-                          {"package", -1},
+                          {"package", a.package},
                           {"graph", true}}},
                         {"how", "CUDA graph"},
                         {"tiles_per_s", a.tiles_per_s},
@@ -195,6 +200,66 @@ TEST_F(GpuChoiceTest, OnlyWhatRunsLongIsCompiled) {
   job_.model.compile = "off";
   Choose();
   EXPECT_EQ(said_.find("compiled"), std::string::npos) << said_;
+}
+
+TEST_F(GpuChoiceTest, AModelWithLibrariesIsAnotherOneAndTheyAreLoadedFirst) {
+  Answer(0, {.batch = 4});
+  Answer(1, {.batch = 8});
+  Choose();
+  prepared_.model.libraries = {{"/l/ops.so", "hash of it"}};
+  EXPECT_EQ(Choose().numerics.batch, 8);
+  EXPECT_EQ(Asked(0).at("libraries"), Json::array());
+  EXPECT_EQ(Asked(1).at("libraries"), Json{"/l/ops.so"});
+  prepared_.model.libraries = {{"/elsewhere/ops.so", "hash of it"}};
+  EXPECT_EQ(Choose().numerics.batch, 8);
+  EXPECT_EQ(Questions(), 2);
+}
+
+TEST_F(GpuChoiceTest, APackageGivenAsTheModelIsMeasuredAloneAndKept) {
+  const std::map<std::string, std::string> entries = {
+      {"p/data/aotinductor/model/x.so", "x"},
+      {"p/extra/tilery_package.json", Json{{"gpu", "NVIDIA H100"},
+                                           {"capability", "9.0"},
+                                           {"torch", BuiltWithTorch()},
+                                           {"tile", {64, 64}},
+                                           {"batch", 4},
+                                           {"precision", "tf32"},
+                                           {"layout", "nhwc"}}
+                                          .dump()}};
+  MakeZip(folder_ / "m.pt", entries);
+  prepared_.model.kind = "package";
+  prepared_.model.hash = HashFile(folder_ / "m.pt");
+  Answer(0, {.batch = 4, .package = 0});
+  const GpuChoice choice = Choose();
+  const Json asked = Asked(0);
+  EXPECT_EQ(asked.at("model"), "") << "the file is no model that runs as it is";
+  EXPECT_EQ(asked.at("tune").at("packages"), Json{At("m.pt")});
+  EXPECT_EQ(asked.at("tune").at("batch"), 4);
+  EXPECT_EQ(asked.at("tune").at("precisions"), Json{"tf32"}) << "its own, under auto";
+  EXPECT_EQ(choice.numerics.precision, "tf32");
+  EXPECT_EQ(choice.numerics.package, prepared_.model.hash);
+  EXPECT_EQ(ContentOf(choice.package), ContentOf(folder_ / "m.pt"));
+
+  const auto refusal = [&] { return ErrorOf(Fault::kUsage, [&] { Choose(); }); };
+  job_.model.precision = "fp16";
+  ExpectWords(refusal(), {"m.pt", "precision", "tf32", "fp16"});
+  job_.model.precision = "auto";
+  job_.execution.batch = 8;
+  ExpectWords(refusal(), {"batches of 4", "8"});
+  job_.execution.batch.reset();
+  devices_.seats[0].name = "NVIDIA L4";
+  ExpectWords(refusal(), {"NVIDIA H100 (9.0)", "NVIDIA L4 (9.0)"});
+  devices_.seats[0].name = "NVIDIA H100";
+  job_.model.max_error = 0.1;
+  ExpectWords(refusal(), {"max_error", "fp32"});
+  EXPECT_EQ(Questions(), 1);
+}
+
+TEST_F(GpuChoiceTest, AnExportedProgramRunsCompiledOrNotAtAll) {
+  prepared_.model.kind = "exported";
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose(); }),
+              {"m.pt", "exported program", "/none/python", "TILERY_PYTHON", "TorchScript"});
+  EXPECT_EQ(Questions(), 0);
 }
 
 TEST_F(GpuChoiceTest, AutoWidensWhatDoesNotRunOrIsNotFinite) {

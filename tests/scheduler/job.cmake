@@ -2,6 +2,7 @@ tilery_test(job_test
   bench_report_test.cc
   bench_wire_test.cc
   compile_client_test.cc
+  compiled_model_test.cc
   contract_test.cc
   glob_test.cc
   gpu_choice_test.cc

@@ -58,6 +58,8 @@ TEST(Wire, TheContextComesBackEqual) {
   c.graph = false;
   c.device_memory = 1LL << 36;
   c.layout = "nhwc";
+  c.libraries = {{"/l/b.so", "hb"}, {"/l/a.so", "ha"}};
+  c.compiled_only = true;
   c.package = "/w/model.pt2";
   c.package_hash = "hash";
   c.device_kind = "cpu/x";
@@ -71,6 +73,8 @@ TEST(Wire, TheContextComesBackEqual) {
   EXPECT_FALSE(d.graph);
   EXPECT_EQ(d.device_memory, 1LL << 36);
   EXPECT_EQ(d.layout, "nhwc");
+  EXPECT_EQ(d.libraries, c.libraries);
+  EXPECT_TRUE(d.compiled_only);
   EXPECT_EQ(d.package, "/w/model.pt2");
   EXPECT_EQ(d.package_hash, "hash");
   EXPECT_EQ(d.params, c.params);

@@ -42,6 +42,19 @@ class FakeBackend final : public Backend {
   TuneResult result;
 };
 
+TEST(ProbeLibraries, OneThatCantBeLoadedIsRefusedBeforeTheModel) {
+  const FakeBackend backend;
+  const Json question = {{"model", "/m.pt"}, {"libraries", {"/none/x.so"}}};
+  const Json answer = Json::parse(AnswerProbe(question.dump(), backend));
+  EXPECT_THAT(answer.at("refused").get<std::string>(), HasSubstr("/none/x.so"));
+  EXPECT_FALSE(answer.at("runs").get<bool>());
+  Json tune = question;
+  tune["tune"] = {{"channels_out", 3}};
+  const Json tuned = Json::parse(AnswerProbe(tune.dump(), backend)).at("tuned");
+  EXPECT_THAT(tuned.at("error").get<std::string>(), HasSubstr("model.libraries"));
+  EXPECT_EQ(tuned.at("fault"), "usage");
+}
+
 class ProbeTest : public WorkerTest {
  protected:
   // All tiles of the picture, gathered from all of it.
