@@ -132,7 +132,7 @@ TEST(WorkerEnvironment, HasTheFolderOfLibTorchFirst) {
 
 TEST(WorkerStart, TravelsWholeAndNeedsAWholeLine) {
   auto [a, b] = SocketPair();
-  WriteWorkerStart(a.get(), {{"host", 77}, "token", "w3", "cpu", 4, 9, "/log"});
+  WriteWorkerStart(a.get(), {{"host", 77}, "token", "w3", "cpu", 4, 9, "/log", "", {}});
   const WorkerStart start = ReadWorkerStart(b.get());
   EXPECT_EQ(start.endpoint.host, "host");
   EXPECT_EQ(start.endpoint.port, 77);

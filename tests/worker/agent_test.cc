@@ -169,8 +169,9 @@ TEST_F(AgentTest, RunsAllThatItIsGivenAndEndsWhenItIsTold) {
   EXPECT_TRUE(ready);
   EXPECT_EQ(scheduler.hello.at("worker"), "w0");
   EXPECT_EQ(scheduler.hello.at("pid"), getpid());
-  EXPECT_LE(scheduler.most_leased_tiles, 2 * 3 * context_.batch);
-  EXPECT_GE(scheduler.most_leased_tiles, 3 * context_.batch);
+  // Each of the two readers and writers may be about to report a unit that it holds no more.
+  EXPECT_LE(scheduler.most_leased_tiles, 2 * 3 * context_.batch + 4);
+  EXPECT_GE(scheduler.most_leased_tiles, 2 * 3 * context_.batch);
   EXPECT_EQ(Names(out_).size(), units.size());
 
   scheduler.Say({{"type", "end"}});
@@ -197,7 +198,8 @@ TEST_F(AgentTest, FinishesASmallRemainderThatFillsNoBatch) {
 }
 
 TEST_F(AgentTest, DeliversWhatItKeptAfterABrokenLink) {
-  const std::vector<Lease> units = MakeUnits(8);
+  // As many as are wanted at once, so that they come in one message.
+  const std::vector<Lease> units = MakeUnits(static_cast<int>(2 * 3 * context_.batch));
   SmallScheduler scheduler(context_);
   for (const Lease& unit : units) scheduler.Add(unit, 1);
   std::atomic<bool> begun{false}, open{false};
