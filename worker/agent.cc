@@ -112,7 +112,8 @@ class Agent {
     options.epoch = welcome.at("epoch").get<int64_t>();
     options.encode_threads = std::max(1, start_.threads);
     options.lease_is_young = [this] { return LeaseIsYoung(); };
-    tiles_ahead_ = 2 * 3 * context->batch * context->lanes;  // before the engine and behind it
+    // Before the engine and behind it.
+    tiles_ahead_ = 2 * UnitRunner::kBatchesAhead * context->batch * context->lanes;
     tiles_step_ = context->batch * context->lanes;
     auto runner = std::make_unique<UnitRunner>(
         std::move(options), std::move(engine), profile_,

@@ -71,7 +71,7 @@ struct MemoryRun::Impl {
                                                       item.sizing)),
         transfer(std::make_shared<const Transfer>(item.params.transfer)),
         units(geometry->units()),
-        tiles_ahead(3 * batch * lanes),
+        tiles_ahead(UnitRunner::kBatchesAhead * batch * lanes),
         hands(the_hands),
         engine(the_engine),
         profile(the_profile),

@@ -98,7 +98,7 @@ struct UnitRunner::Impl {
     env.epoch = options.epoch;
     env.encoders = &encoders;
     env.lease_is_young = std::move(options.lease_is_young);
-    tiles_ahead = 3 * env.context->batch * env.context->lanes;
+    tiles_ahead = kBatchesAhead * env.context->batch * env.context->lanes;
   }
 
   // Where the units are, for the profile. `mutex` is held.

@@ -6,8 +6,8 @@
 //
 // How much is begun at a time is bounded by tickets, before the engine and behind it: infer units
 // are begun while fewer than kUnitsAhead are read or in the engine, or their model runs are fewer
-// than 3 batches for every lane, and while that holds of kUnitsBehind and those being written. So
-// memory is that of a few large units, or of a few batches of small ones, and writing holds the
+// than kBatchesAhead for every lane, and while that holds of kUnitsBehind and those being written.
+// So memory is that of a few large units, or of a few batches of small ones, and writing holds the
 // engine up only where it is the slower one. One stage and one assemble unit run at a time beside
 // them.
 //
@@ -39,6 +39,7 @@ class UnitRunner {
   // One is read, one waits for the device, one is there, of one the result is on its way back.
   static constexpr int64_t kUnitsAhead = 4;
   static constexpr int64_t kUnitsBehind = 3;
+  static constexpr int64_t kBatchesAhead = 3;  // of every lane; as many may be behind
   static constexpr int64_t kUnitsInFlight = kUnitsAhead + kUnitsBehind;
 
   // `finished` is called once for every unit that was submitted, on threads of the runner, unless
