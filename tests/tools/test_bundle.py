@@ -3,6 +3,7 @@ import ast
 import os
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -14,7 +15,8 @@ RUNTIME = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libtorch", "libc10", 
 
 
 def bundle(archive, *options):
-    subprocess.run([sys.executable, ROOT / "tools/bundle", *options, "-o", archive], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, ROOT / "tools/bundle", *options, "-o", archive], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,18 @@ def unpacked(archive, tmp_path_factory):
 def libraries_used(program):
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     return [line.split(" => ") for line in listed.splitlines() if " => " in line]
+
+
+def test_the_projects_files_are_found_with_and_without_its_history(tmp_path):
+    for name in ("tools/bundle", "configs/a.yaml", "configs/models/b.json", "configs/__pycache__/c.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text() if name == "tools/bundle" else name)
+    sources = runpy.run_path(str(tmp_path / "tools/bundle"))["sources"]
+    assert sources("configs") == ["configs/a.yaml", "configs/models/b.json"]  # as in a downloaded archive
+    assert sources("configs/a.yaml") == ["configs/a.yaml"]
+    subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", tmp_path, "add", "configs/models"], check=True)
+    assert sources("configs") == ["configs/models/b.json"]
 
 
 def test_the_archive_is_smaller_than_60_mb(archive):
