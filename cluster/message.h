@@ -12,10 +12,10 @@
 //     hello    {token, protocol, worker, host, pid, device, epoch, lease}
 //                  worker: the id given by its supervisor; lease: the newest that it has received
 //                  (0: none), so that those which were lost with a broken link are given again
-//     want     {tiles, units}
-//                  so many model runs may be sent more, and so many units beside (a credit,
-//                  absolute, replaces the last); only while a renewal's answer is known, without
-//                  which nothing could be published
+//     want     {tiles, stages, assembles}
+//                  so many model runs may be sent more, and so many units that stage an input or
+//                  assemble an output (credits, absolute, each replaces the last); only while a
+//                  renewal's answer is known, without which nothing could be published
 //     renew    {sent_us, phase, batches, busy_s, private_bytes}
 //                  every lease_s / 4, at most 1 s
 //     outcome  {lease, unit, attempt, outcome: {...}, seq}
@@ -44,7 +44,7 @@ namespace tilery {
 
 using Json = nlohmann::json;
 
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 inline constexpr size_t kMaxHello = 4096;
 inline constexpr size_t kMaxFrame = 64 << 20;
 

@@ -107,7 +107,8 @@ struct Coordinator::Impl {
       server.Send(peer, {{"type", "renewed"}, {"sent_us", message.at("sent_us")}});
     } else if (type == "want") {
       session->tiles_wanted = message.at("tiles").get<int64_t>();
-      session->units_wanted = message.at("units").get<int64_t>();
+      session->stages_wanted = message.at("stages").get<int64_t>();
+      session->assembles_wanted = message.at("assembles").get<int64_t>();
       session->asked = true;
     } else if (type == "profile") {
       SessionTable::TakeProfile(*session, message, Now());

@@ -8,15 +8,22 @@
 namespace tilery {
 namespace {
 
-bool Wants(const Session& s) { return s.tiles_wanted > 0 || s.units_wanted > 0; }
+Room RoomOf(const Session& s) {
+  return {.infer = s.tiles_wanted > 0, .stage = s.stages_wanted > 0, .assemble = s.assembles_wanted > 0};
+}
+
+bool Wants(const Session& s) {
+  const Room room = RoomOf(s);
+  return room.infer || room.stage || room.assemble;
+}
 
 // Takes from what the worker may still be sent.
 void Charge(Session& s, const UnitQueue::Grant& grant, WorkBuilder& builder) {
-  if (grant.kind != UnitKind::kInfer) {
-    --s.units_wanted;
-    return;
+  if (grant.kind == UnitKind::kInfer) {
+    s.tiles_wanted -= std::max<int64_t>(1, builder.TilesOf({grant.item, grant.kind, grant.block}));
+  } else {
+    --(grant.kind == UnitKind::kStage ? s.stages_wanted : s.assembles_wanted);
   }
-  s.tiles_wanted -= std::max<int64_t>(1, builder.TilesOf({grant.item, grant.kind, grant.block}));
 }
 
 }  // namespace
@@ -24,6 +31,7 @@ void Charge(Session& s, const UnitQueue::Grant& grant, WorkBuilder& builder) {
 std::vector<LeaseAnswer> GrantLeases(
     SessionTable& sessions, UnitQueue& queue, WorkBuilder& builder, double now,
     const std::function<void(int64_t item, std::string why)>& fail) {
+  queue.SetWorkersAlive(sessions.alive());
   std::vector<LeaseAnswer> answers;
   for (auto& s : sessions.all()) {
     const bool linked = s->alive && s->peer != 0 && s->killed_at < 0;
@@ -36,7 +44,7 @@ std::vector<LeaseAnswer> GrantLeases(
     for (size_t i = 0; i < answers.size(); ++i) {
       Session& s = *answers[i].session;
       if (over[i] || !Wants(s)) continue;
-      const auto grant = queue.Lease(s.index, s.tiles_wanted > 0, s.units_wanted > 0, now);
+      const auto grant = queue.Lease(s.index, RoomOf(s), now);
       if (!grant) {
         over[i] = true;
         dry[i] = s.tiles_wanted > 0;

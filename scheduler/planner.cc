@@ -1,6 +1,8 @@
 #include "scheduler/planner.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "io/error.h"
 #include "scheduler/item_rules.h"
 #include "scheduler/keys.h"
+#include "scheduler/queue.h"
 #include "scheduler/tiling_rules.h"
 
 namespace tilery {
@@ -207,9 +210,20 @@ int64_t BytesInFlight(const Item& item, const ItemParams& params) {
   return kUnitsAhead * (input + sums) + kUnitsBehind * (result + std::min(sums, item.seam_bytes));
 }
 
-void Summarize(Resolved& out) {
+// Bound of the scratch in use at a time, by the rule of UnitQueue::MayStart. `each`: of the items.
+int64_t PeakScratch(std::vector<int64_t> each, int64_t workers) {
+  std::sort(each.begin(), each.end(), std::greater<>());
+  const auto largest = [&](int64_t count) {
+    const auto n = std::min<int64_t>(count, static_cast<int64_t>(each.size()));
+    return std::accumulate(each.begin(), each.begin() + n, int64_t{0});
+  };
+  return std::max(largest(kItemsAnyway),
+                  std::min(largest(kItemsPerWorker * workers), kEasyScratch * workers));
+}
+
+void Summarize(const Job& job, Resolved& out) {
   double tile_voxels = 0, item_voxels = 0;
-  int64_t previous = 0;
+  std::vector<int64_t> scratch;
   for (const Item& item : out.plan.items) {
     if (!item.refused.empty()) continue;
     const ItemParams& params = out.plan.params[static_cast<size_t>(item.params)];
@@ -218,12 +232,13 @@ void Summarize(Resolved& out) {
     item_voxels += static_cast<double>(Product(item.header.shape));
     out.seam_bytes += item.seam_bytes;
     out.output_bytes += item.output_bytes;
-    // Items are admitted in order: while one is assembled, the next is begun.
-    out.scratch_bytes = std::max(out.scratch_bytes, previous + item.scratch_bytes);
-    previous = item.scratch_bytes;
+    if (item.scratch_bytes > 0) scratch.push_back(item.scratch_bytes);
     out.host_bytes = std::max(out.host_bytes, BytesInFlight(item, params));
   }
   out.host_bytes += kProcessBytes;
+  out.scratch_bytes = PeakScratch(std::move(scratch), job.execution.workers.value_or(1));
+  if (job.execution.scratch_limit)
+    out.scratch_bytes = std::min(out.scratch_bytes, *job.execution.scratch_limit);
   out.redundancy = item_voxels > 0 ? tile_voxels / item_voxels : 1;
 }
 
@@ -269,7 +284,7 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
                                               model_hash, inputs[k].identity)
                                     : HashText("refused\n" + item.input);
   }
-  Summarize(out);
+  Summarize(job, out);
   return out;
 }
 

@@ -70,26 +70,32 @@ UnitQueue::WorkerIndex UnitQueue::AddWorker() {
   return static_cast<WorkerIndex>(workers_.size()) - 1;
 }
 
-std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, bool infer, bool other,
+std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room& room,
                                                  double now) {
   if (!begun_) Begin();
   const Worker& w = workers_[worker];
   if (w.suspect) return std::nullopt;
   const auto fits = [&](int64_t unit) {
-    return Find(unit).kind == UnitKind::kInfer ? infer : other;
+    const UnitKind kind = Find(unit).kind;
+    return kind == UnitKind::kInfer   ? room.infer
+           : kind == UnitKind::kStage ? room.stage
+                                      : room.assemble;
   };
   if (w.leases.empty()) {
     const auto found = std::find_if(suspects_.begin(), suspects_.end(), fits);
     if (found != suspects_.end()) return GrantTo(worker, *found, now);
   }
-  if (other && !ready_other_.empty()) return GrantTo(worker, *ready_other_.begin(), now);
-  if (infer && !returned_.empty()) return GrantTo(worker, *returned_.begin(), now);
-  if (const auto unit = Fresh(infer, other)) return GrantTo(worker, *unit, now);
+  if (room.assemble && !ready_assemble_.empty())
+    return GrantTo(worker, *ready_assemble_.begin(), now);
+  if (room.stage && !ready_stage_.empty()) return GrantTo(worker, *ready_stage_.begin(), now);
+  if (room.infer && !returned_infer_.empty())
+    return GrantTo(worker, *returned_infer_.begin(), now);
+  if (const auto unit = Fresh(room)) return GrantTo(worker, *unit, now);
   return std::nullopt;
 }
 
-std::optional<int64_t> UnitQueue::Fresh(bool infer, bool other) {
-  while (infer && !open_items_.empty()) {
+std::optional<int64_t> UnitQueue::Fresh(const Room& room) {
+  while (room.infer && !open_items_.empty()) {
     const int64_t item = *open_items_.begin();
     Entry& e = entries_[item];
     const int64_t first = e.first_unit + (e.staged ? 1 : 0);
@@ -101,12 +107,10 @@ std::optional<int64_t> UnitQueue::Fresh(bool infer, bool other) {
   for (; next_item_ < static_cast<int64_t>(entries_.size()); ++next_item_) {
     Entry& e = entries_[next_item_];
     if (e.state != EntryState::kNew) continue;
-    if (e.staged ? !other : !infer) return std::nullopt;
-    // Nothing else holds scratch: waiting would be for ever.
-    if (scratch_used_ > 0 && scratch_used_ > options_.scratch_limit - e.scratch)
-      return std::nullopt;
+    if (e.staged ? !room.stage : !room.infer) return std::nullopt;
+    if (!MayStart(e)) return std::nullopt;
     Admit(next_item_);
-    if (e.staged) return *ready_other_.begin();
+    if (e.staged) return e.first_unit;
     e.next_block = 1;
     if (e.infer_units == 1) open_items_.erase(next_item_);
     return e.first_unit;
@@ -114,10 +118,21 @@ std::optional<int64_t> UnitQueue::Fresh(bool infer, bool other) {
   return std::nullopt;
 }
 
+bool UnitQueue::MayStart(const Entry& entry) const {
+  // With nothing else under way, waiting would be for ever.
+  if (entry.scratch == 0 || scratch_used_ == 0) return true;
+  if (scratch_used_ > options_.scratch_limit - entry.scratch) return false;
+  if (started_ < kItemsAnyway) return true;
+  const int64_t workers = std::max<int64_t>(workers_alive_, 1);
+  return started_ < kItemsPerWorker * workers &&
+         scratch_used_ <= kEasyScratch * workers - entry.scratch;
+}
+
 void UnitQueue::Admit(int64_t item) {
   Entry& e = entries_[item];
   e.state = EntryState::kStarted;
   scratch_used_ += e.scratch;
+  if (e.scratch > 0) ++started_;
   if (e.staged && e.infer_left == 0) {
     // All that it would feed is there.
     e.stage_done = e.stage_skipped = true;
@@ -153,19 +168,18 @@ bool UnitQueue::Ready(const Entry& entry, int64_t unit) const {
 }
 
 void UnitQueue::Offer(int64_t unit) {
-  if (deaths(unit) > 0) {
-    suspects_.insert(unit);
-  } else if (Find(unit).kind == UnitKind::kInfer) {
-    returned_.insert(unit);
-  } else {
-    ready_other_.insert(unit);
-  }
+  (deaths(unit) > 0 ? suspects_ : ReadySet(unit)).insert(unit);
+}
+
+std::set<int64_t>& UnitQueue::ReadySet(int64_t unit) {
+  const UnitKind kind = Find(unit).kind;
+  if (kind == UnitKind::kInfer) return returned_infer_;
+  return kind == UnitKind::kStage ? ready_stage_ : ready_assemble_;
 }
 
 void UnitQueue::Withdraw(int64_t unit) {
   suspects_.erase(unit);
-  returned_.erase(unit);
-  ready_other_.erase(unit);
+  ReadySet(unit).erase(unit);
 }
 
 void UnitQueue::Requeue(int64_t unit) {
@@ -323,7 +337,10 @@ void UnitQueue::Release(int64_t lease) {
 
 void UnitQueue::CloseItem(int64_t item, EntryState state_now, std::vector<Dropped>& dropped) {
   Entry& e = entries_[item];
-  if (e.state == EntryState::kStarted) scratch_used_ -= e.scratch;
+  if (e.state == EntryState::kStarted) {
+    scratch_used_ -= e.scratch;
+    if (e.scratch > 0) --started_;
+  }
   e.state = state_now;
   open_items_.erase(item);
   for (int64_t unit = e.first_unit; unit < e.first_unit + e.units(); ++unit) {

@@ -2,10 +2,13 @@
 // machine: no I/O, no clock (time is an argument, in seconds on any scale that never runs
 // backwards), not thread-safe.
 //
-// Order of choice: suspects for an idle worker; assemble and stage units that are ready; units that
-// came back; fresh units of started items in plan order; the next item in plan order, if its peak
-// scratch fits. Only the head of the line is tried, so a large item is never starved by small ones
+// Order of choice: suspects for an idle worker; assemble units that are ready, then stage units;
+// units that came back; fresh units of started items in plan order; the next item in plan order, if
+// it may start. Only the head of the line is tried, so a large item is never starved by small ones
 // behind it.
+//
+// Items that take scratch start while MayStart() allows it: within the limit, and no further ahead
+// of what is inferred and assembled than keeps every worker busy, however many items there are.
 //
 // A unit that was held by a worker that died is a suspect: it is leased alone, to a worker that
 // holds nothing else, so that the second death names the culprit and its neighbours clear
@@ -30,6 +33,18 @@ struct QueueOptions {
   double lease_s = 15;
   int max_attempts = 3;               // 1..7
   int64_t scratch_limit = INT64_MAX;  // bytes
+};
+
+// Items that take scratch and are under way at a time: kItemsAnyway, so that one is staged and one
+// assembled beside the one that is inferred; more, up to kItemsPerWorker, while all of them take at
+// most kEasyScratch for every worker.
+inline constexpr int64_t kItemsAnyway = 3;
+inline constexpr int64_t kItemsPerWorker = 8;
+inline constexpr int64_t kEasyScratch = int64_t{8} << 30;  // bytes
+
+// What a worker has room for.
+struct Room {
+  bool infer = false, stage = false, assemble = false;
 };
 
 class UnitQueue {
@@ -63,8 +78,8 @@ class UnitQueue {
   void MarkDone(int64_t unit);
 
   WorkerIndex AddWorker();
-  // The next unit for `worker`. `infer`, `other`: the kinds it has room for.
-  std::optional<Grant> Lease(WorkerIndex worker, bool infer, bool other, double now);
+  void SetWorkersAlive(int64_t workers) { workers_alive_ = workers; }  // until then 1
+  std::optional<Grant> Lease(WorkerIndex worker, const Room& room, double now);  // the next unit
   void Renew(WorkerIndex worker, double now);  // all its leases are good for lease_s from now
   void Extend(double seconds);                 // all leases, since our own clock slept
 
@@ -127,14 +142,16 @@ class UnitQueue {
   void AddDeath(int64_t unit);
 
   void Begin();
+  bool MayStart(const Entry& entry) const;
   void Admit(int64_t item);
   bool Ready(const Entry& entry, int64_t unit) const;
   void Offer(int64_t unit);  // puts a ready unit into its set
   void Withdraw(int64_t unit);
+  std::set<int64_t>& ReadySet(int64_t unit);
   void Requeue(int64_t unit);  // a leased or done unit waits again
   void OfferReturned(int64_t item);
   Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
-  std::optional<int64_t> Fresh(bool infer, bool other);
+  std::optional<int64_t> Fresh(const Room& room);
   int64_t LeaseOf(int64_t unit, int64_t guess) const;
   void Release(int64_t lease);
   CameBack Judge(int64_t unit);
@@ -145,9 +162,11 @@ class UnitQueue {
   std::vector<uint8_t> bytes_;
   std::vector<Worker> workers_;
   std::unordered_map<int64_t, Held> leases_;
-  std::set<int64_t> ready_other_, returned_, suspects_;  // units
-  std::set<int64_t> open_items_;                         // started, with fresh infer units
+  // Units.
+  std::set<int64_t> ready_stage_, ready_assemble_, returned_infer_, suspects_;
+  std::set<int64_t> open_items_;  // started, with fresh infer units
   int64_t next_item_ = 0, next_lease_ = 1, scratch_used_ = 0;
+  int64_t workers_alive_ = 1, started_ = 0;  // items under way that take scratch
   Counts counts_;
   bool begun_ = false;
 };

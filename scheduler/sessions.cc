@@ -67,7 +67,7 @@ Session* SessionTable::ByIndex(UnitQueue::WorkerIndex index) {
 
 void SessionTable::Unlink(Session& session) {
   session.peer = 0;
-  session.tiles_wanted = session.units_wanted = 0;
+  session.tiles_wanted = session.stages_wanted = session.assembles_wanted = 0;
   session.asked = false;
 }
 

@@ -19,7 +19,7 @@ struct Session {
   PeerId peer = 0;                             // 0: no link now
   bool alive = true;                           // its process may still report
   int64_t last_outcome = 0;                    // highest "seq" taken
-  int64_t tiles_wanted = 0, units_wanted = 0;  // may be sent so many more
+  int64_t tiles_wanted = 0, stages_wanted = 0, assembles_wanted = 0;  // may be sent so many more
   bool asked = false;                          // its last `want` has not been answered
 
   // Signs of life; see HungLimit.

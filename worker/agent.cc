@@ -25,7 +25,6 @@ constexpr auto kBeat = std::chrono::milliseconds(50);
 constexpr auto kProfileEvery = std::chrono::seconds(2);
 constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
 constexpr size_t kTraceRows = 5000;                           // newest events in one message
-constexpr int64_t kOthersAhead = 2;                           // stage and assemble units
 
 std::string HostName() {
   char name[256] = {};
@@ -107,11 +106,12 @@ class Agent {
   void Start(const Json& welcome) {
     auto context = std::make_shared<const WorkerContext>(ContextFromJson(welcome.at("context")));
     std::unique_ptr<Engine> engine = options_.engine(*context, start_, profile_);
-    RunnerOptions options;
+    RunnerOptions options = RunnerOptionsFor(start_.threads);
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
-    options.encode_threads = std::max(1, start_.threads);
     options.lease_is_young = [this] { return LeaseIsYoung(); };
+    most_stages_ = options.stagers;
+    most_assembles_ = options.assemblers;
     // Before the engine and behind it.
     tiles_ahead_ = 2 * UnitRunner::kBatchesAhead * context->batch * context->lanes;
     tiles_step_ = context->batch * context->lanes;
@@ -180,7 +180,7 @@ class Agent {
     {
       const std::lock_guard lock(want_mutex_);
       want_open_until_ = {};
-      if (!message.at("leases").empty()) last_tiles_ = last_units_ = -1;
+      if (!message.at("leases").empty()) last_tiles_ = last_stages_ = last_assembles_ = -1;
     }
     UpdateWant();
   }
@@ -217,12 +217,16 @@ class Agent {
       if (!open && LeaseIsYoung() && !Draining()) {
         const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsInFlight * held.largest);
         const int64_t tiles = std::max<int64_t>(ahead - held.tiles, 0);
-        const int64_t units = std::max<int64_t>(kOthersAhead - held.other_units, 0);
-        const bool matters = tiles >= tiles_step_ || units != last_units_ || held.empty();
-        if (matters && (tiles != last_tiles_ || units != last_units_)) {
-          client_->Send({{"type", "want"}, {"tiles", tiles}, {"units", units}});
+        const int64_t stages = std::max<int64_t>(most_stages_ - held.stage_units, 0);
+        const int64_t assembles = std::max<int64_t>(most_assembles_ - held.assemble_units, 0);
+        const bool others = stages != last_stages_ || assembles != last_assembles_;
+        const bool matters = tiles >= tiles_step_ || others || held.empty();
+        if (matters && (tiles != last_tiles_ || others)) {
+          client_->Send(
+              {{"type", "want"}, {"tiles", tiles}, {"stages", stages}, {"assembles", assembles}});
           last_tiles_ = tiles;
-          last_units_ = units;
+          last_stages_ = stages;
+          last_assembles_ = assembles;
           if (tiles > 0) want_open_until_ = Clock::now() + kAnswerTime;
         }
       }
@@ -343,7 +347,7 @@ class Agent {
   std::atomic<const char*> phase_{"load"};
   std::atomic<int64_t> peak_memory_{0};
   std::atomic<int64_t> doomed_at_us_{0};  // 0: not
-  int64_t tiles_ahead_ = 1, tiles_step_ = 1;
+  int64_t tiles_ahead_ = 1, tiles_step_ = 1, most_stages_ = 1, most_assembles_ = 1;
 
   std::mutex mutex_;  // guards the five below
   std::condition_variable changed_;
@@ -353,7 +357,7 @@ class Agent {
   std::unique_ptr<UnitRunner> runner_;
 
   std::mutex want_mutex_;                      // guards the three below
-  int64_t last_tiles_ = -1, last_units_ = -1;  // as sent and not used up
+  int64_t last_tiles_ = -1, last_stages_ = -1, last_assembles_ = -1;  // as sent and not used up
   Clock::time_point want_open_until_{};        // an answer is expected until then
 
   std::mutex tell_mutex_;     // the runner is told in the order in which it became true

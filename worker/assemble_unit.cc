@@ -4,6 +4,7 @@
 #include <future>
 #include <optional>
 
+#include "io/ordered_work.h"
 #include "pipeline/engine.h"
 #include "worker/bands.h"
 #include "worker/brick_set.h"
@@ -28,48 +29,63 @@ class Assembler {
                      Layout::kInterleaved);
   }
 
-  // Fills the band of the output. Runs beside the encoding, so the task's stage is left alone.
+  // Fills the band of the output, by the threads that encode. Runs beside the encoding, so the
+  // task's stage is left alone.
   void Fill(const Box& band, const View& out) {
-    for (const SeamCell& cell : task_.geometry->cells(band)) {
-      CheckWanted(env_, task_);
+    const std::vector<SeamCell> cells = task_.geometry->cells(band);  // outlives the pieces
+    OrderedWork<void> pieces(env_.encoders, PiecesAhead(env_.encoders, 2 * kSumBytes));
+    const auto add = [&](auto piece) {
+      while (pieces.full()) pieces.Take();
+      pieces.Add([this, piece] {
+        CheckWanted(env_, task_);
+        piece();
+      });
+    };
+    for (const SeamCell& cell : cells) {
       const View part = out.Crop(Shift(cell.box, Negative(band.begin)));
       if (cell.units.size() == 1) {
-        Profile::Scope scope(*env_.profile, Stage::kRead, task_.lease.unit, part.bytes());
-        bricks_.ReadInterior(cell.units.front(), cell.box, part);
-      } else {
-        FillSeam(cell, part);
+        add([this, &cell, part] { FillInterior(cell, part); });
+        continue;
+      }
+      // In pieces, so that the sums stay in the caches and their memory is bounded. A brick is read
+      // by whole rows anyway.
+      const int64_t voxel_bytes = transfer_.accumulators * static_cast<int64_t>(sizeof(float));
+      for (const Box& piece : CutBands(cell.box.shape(), voxel_bytes, kSumBytes)) {
+        add([this, &cell, piece, part] { FillSeam(cell, piece, part.Crop(piece)); });
       }
     }
+    while (!pieces.empty()) pieces.Take();
   }
 
  private:
   static Index Negative(const Index& by) { return {-by[0], -by[1], -by[2]}; }
 
-  void FillSeam(const SeamCell& cell, const View& out) {
-    const int64_t voxel_bytes = transfer_.accumulators * static_cast<int64_t>(sizeof(float));
-    // In pieces, so that the sums stay in the caches and their memory is bounded. A brick is read
-    // by whole rows anyway.
-    for (const Box& piece : CutBands(cell.box.shape(), voxel_bytes, kSumBytes)) {
-      const size_t count = static_cast<size_t>(piece.voxels() * transfer_.accumulators);
-      std::array<std::shared_ptr<std::byte>, 2> buffers;
-      for (auto& buffer : buffers) buffer = env_.buffers->Take(count * sizeof(float));
-      auto* const sums = reinterpret_cast<float*>(buffers[0].get());
-      const auto* const more = reinterpret_cast<const float*>(buffers[1].get());
-      const Box region = Shift(piece, cell.box.begin);
-      for (size_t i = 0; i < cell.units.size(); ++i) {
-        const View into = DenseView(buffers[i == 0 ? 0 : 1].get(), DType::kF32,
-                                    transfer_.accumulators, piece.shape(), Layout::kInterleaved);
-        {
-          Profile::Scope scope(*env_.profile, Stage::kRead, task_.lease.unit, into.bytes());
-          bricks_.ReadSeam(cell.units[i], region, into);
-        }
-        if (i == 0) continue;
-        Profile::Scope scope(*env_.profile, Stage::kBlend, task_.lease.unit, into.bytes());
-        for (size_t k = 0; k < count; ++k) sums[k] += more[k];
+  void FillInterior(const SeamCell& cell, const View& out) {
+    Profile::Scope scope(*env_.profile, Stage::kRead, task_.lease.unit, out.bytes());
+    bricks_.ReadInterior(cell.units.front(), cell.box, out);
+  }
+
+  // `piece`: of the cell, counted from its corner.
+  void FillSeam(const SeamCell& cell, const Box& piece, const View& out) {
+    const auto count = static_cast<size_t>(piece.voxels() * transfer_.accumulators);
+    std::array<std::shared_ptr<std::byte>, 2> buffers;
+    for (auto& buffer : buffers) buffer = env_.buffers->Take(count * sizeof(float));
+    auto* const sums = reinterpret_cast<float*>(buffers[0].get());
+    const auto* const more = reinterpret_cast<const float*>(buffers[1].get());
+    const Box region = Shift(piece, cell.box.begin);
+    for (size_t i = 0; i < cell.units.size(); ++i) {
+      const View into = DenseView(buffers[i == 0 ? 0 : 1].get(), DType::kF32,
+                                  transfer_.accumulators, piece.shape(), Layout::kInterleaved);
+      {
+        Profile::Scope scope(*env_.profile, Stage::kRead, task_.lease.unit, into.bytes());
+        bricks_.ReadSeam(cell.units[i], region, into);
       }
-      Profile::Scope scope(*env_.profile, Stage::kBlend, task_.lease.unit);
-      FinalizeSums(sums, piece.shape(), transfer_, out.Crop(piece));
+      if (i == 0) continue;
+      Profile::Scope scope(*env_.profile, Stage::kBlend, task_.lease.unit, into.bytes());
+      for (size_t k = 0; k < count; ++k) sums[k] += more[k];
     }
+    Profile::Scope scope(*env_.profile, Stage::kBlend, task_.lease.unit);
+    FinalizeSums(sums, piece.shape(), transfer_, out);
   }
 
   const UnitEnv& env_;

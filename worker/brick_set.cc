@@ -33,10 +33,11 @@ BrickSet::BrickSet(const UnitEnv& env, const UnitTask& task)
   first_unit_ = task.lease.unit - units;
 }
 
-BrickReader& BrickSet::Fetch(int64_t block) {
+std::shared_ptr<const BrickReader> BrickSet::Fetch(int64_t block) {
+  const std::lock_guard lock(mutex_);
   if (const auto found = open_.find(block); found != open_.end()) {
     used_.splice(used_.begin(), used_, found->second.place);
-    return *found->second.reader;
+    return found->second.reader;
   }
   if (open_.size() >= kOpenBricks) {
     open_.erase(used_.back());
@@ -44,21 +45,21 @@ BrickReader& BrickSet::Fetch(int64_t block) {
   }
   const Brick& brick = bricks_[static_cast<size_t>(block)];
   auto reader =
-      std::make_unique<BrickReader>(std::filesystem::path(scratch_) / brick.file, brick.key);
+      std::make_shared<const BrickReader>(std::filesystem::path(scratch_) / brick.file, brick.key);
   used_.push_front(block);
-  return *open_.emplace(block, Open{std::move(reader), used_.begin()}).first->second.reader;
+  return open_.emplace(block, Open{std::move(reader), used_.begin()}).first->second.reader;
 }
 
 void BrickSet::ReadArray(int64_t block, bool interior, const Box& region, const View& out) {
   const Brick& brick = bricks_[static_cast<size_t>(block)];
   try {
-    const BrickReader& reader = Fetch(block);
-    const std::vector<BrickArray>& arrays = reader.arrays();
+    const std::shared_ptr<const BrickReader> reader = Fetch(block);
+    const std::vector<BrickArray>& arrays = reader->arrays();
     for (size_t i = 0; i < arrays.size(); ++i) {
       const BrickArray& array = arrays[i];
       if ((array.name == "interior") == interior && array.dtype == out.dtype &&
           array.channels == out.channels && array.box.contains(region)) {
-        reader.Read(i, region, out);
+        reader->Read(i, region, out);
         return;
       }
     }

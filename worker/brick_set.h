@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@
 
 namespace tilery {
 
-// Not thread-safe. At most kOpenBricks files are open at a time. Whatever is wrong with a brick
-// is LostFile with the key and the number of the unit that makes it.
+// Thread-safe. At most kOpenBricks files are open at a time, and one for every thread that reads.
+// Whatever is wrong with a brick is LostFile with the key and the number of the unit that makes it.
 class BrickSet {
  public:
   static constexpr size_t kOpenBricks = 128;
@@ -28,15 +29,16 @@ class BrickSet {
 
  private:
   struct Open {
-    std::unique_ptr<BrickReader> reader;
+    std::shared_ptr<const BrickReader> reader;
     std::list<int64_t>::iterator place;  // in used_
   };
-  BrickReader& Fetch(int64_t block);
+  std::shared_ptr<const BrickReader> Fetch(int64_t block);
   void ReadArray(int64_t block, bool interior, const Box& region, const View& out);
 
   std::string scratch_;
   std::vector<Brick> bricks_;  // [block]
   int64_t first_unit_ = 0;     // of block 0
+  std::mutex mutex_;  // guards the next two
   std::map<int64_t, Open> open_;
   std::list<int64_t> used_;  // the latest in front
 };

@@ -26,6 +26,7 @@ using TaskPtr = std::shared_ptr<UnitTask>;
 
 constexpr size_t kIdleBuffers = 256 << 20;
 constexpr int kPoliteness = 5;       // of readers, writers and encoders towards the model's
+constexpr int kManyThreads = 8;
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
 
 // Readers, writers and encoders share the cores with the lanes: where all are busy, the model goes
@@ -62,8 +63,9 @@ struct UnitRunner::Impl {
   HostBuffers buffers;
   std::function<void(const Lease&, const Outcome&)> finished;
   std::unique_ptr<Engine> engine;
-  ThreadPool encoders;  // outlives the writers
-  Pool readers, writers;
+  ThreadPool encoders;  // outlives the writers and assemblers
+  Pool readers, writers, stagers, assemblers;
+  const int64_t most_stages, most_assembles;
   int64_t tiles_ahead = 0;
 
   mutable std::mutex
@@ -73,7 +75,7 @@ struct UnitRunner::Impl {
   int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
   int64_t reading = 0;                       // of these: not yet in the engine
   int64_t writing = 0, writing_tiles = 0;    // of these: come back from it
-  bool staging = false, assembling = false;
+  int64_t staging = 0, assembling = 0;       // units
   bool expecting = false, draining = false, stopped = false;
   int64_t largest = 0, finished_units = 0;
   GeometryCache geometries;
@@ -91,7 +93,11 @@ struct UnitRunner::Impl {
         engine(std::move(the_engine)),
         encoders(options.encode_threads, &BePolite),
         readers(options.readers),
-        writers(options.writers) {
+        writers(options.writers),
+        stagers(options.stagers),
+        assemblers(options.assemblers),
+        most_stages(options.stagers),
+        most_assembles(options.assemblers) {
     env.context = std::move(options.context);
     env.profile = &profile;
     env.buffers = &buffers;
@@ -185,13 +191,13 @@ struct UnitRunner::Impl {
         infer.push_back(std::move(waiting_infer.front()));
         waiting_infer.pop_front();
       }
-      if (!staging && !waiting_stage.empty()) {
-        staging = true;
+      while (staging < most_stages && !waiting_stage.empty()) {
+        ++staging;
         stage.push_back(std::move(waiting_stage.front()));
         waiting_stage.pop_front();
       }
-      if (!assembling && !waiting_assemble.empty()) {
-        assembling = true;
+      while (assembling < most_assembles && !waiting_assemble.empty()) {
+        ++assembling;
         assemble.push_back(std::move(waiting_assemble.front()));
         waiting_assemble.pop_front();
       }
@@ -199,19 +205,20 @@ struct UnitRunner::Impl {
     }
     if (!infer.empty()) TellEngine();
     for (const TaskPtr& task : stage) {
-      readers.Post([this, task] { RunAlone(task, &RunStage, staging); });
+      stagers.Post([this, task] { RunAlone(task, &RunStage, staging); });
     }
     for (const TaskPtr& task : infer) {
       readers.Post([this, task] { Read(task); });
     }
     for (const TaskPtr& task : assemble) {
-      writers.Post([this, task] { RunAlone(task, &RunAssemble, assembling); });
+      assemblers.Post([this, task] { RunAlone(task, &RunAssemble, assembling); });
     }
   }
 
   // ---- The three ways ----
 
-  void RunAlone(const TaskPtr& task, Done (*run)(const UnitEnv&, UnitTask&), bool& busy) {
+  // Without the engine. `running`: counts such units.
+  void RunAlone(const TaskPtr& task, Done (*run)(const UnitEnv&, UnitTask&), int64_t& running) {
     std::optional<Outcome> outcome;
     try {
       outcome = run(env, *task);
@@ -220,7 +227,7 @@ struct UnitRunner::Impl {
     }
     {
       const std::lock_guard lock(mutex);
-      busy = false;
+      --running;
     }
     Finish(task, outcome);
   }
@@ -369,11 +376,23 @@ struct UnitRunner::Impl {
     readers.Join();
     engine.reset();  // hands what is left to the writers, which abandon it
     writers.Join();
+    stagers.Join();
+    assemblers.Join();
     // A unit that was begun at the very moment may have come too late for its pool.
     const std::lock_guard lock(mutex);
     tasks.clear();
   }
 };
+
+RunnerOptions RunnerOptionsFor(int threads) {
+  RunnerOptions options;
+  // Writing a brick is copying and hashing: three threads do some 5 GB/s.
+  options.writers = threads >= kManyThreads ? 3 : 2;
+  options.stagers = std::clamp(threads / 4, 1, 4);
+  options.assemblers = threads >= kManyThreads ? 2 : 1;
+  options.encode_threads = std::max(1, threads);
+  return options;
+}
 
 UnitRunner::UnitRunner(RunnerOptions options, std::unique_ptr<Engine> engine, Profile& profile,
                        std::function<void(const Lease&, const Outcome&)> finished)
@@ -400,7 +419,10 @@ UnitRunner::Held UnitRunner::held() const {
   held.largest = impl_->largest;
   for (const auto& [lease, task] : impl_->tasks) {
     held.tiles += task->tiles;
-    ++(task->work().kind == UnitKind::kInfer ? held.infer_units : held.other_units);
+    const UnitKind kind = task->work().kind;
+    ++(kind == UnitKind::kInfer   ? held.infer_units
+       : kind == UnitKind::kStage ? held.stage_units
+                                  : held.assemble_units);
   }
   return held;
 }

@@ -1,15 +1,16 @@
 // Runs the units that a worker holds: reads ahead, keeps the engine fed, writes behind.
 //
 //   Submit -> waiting -> [reader pool] -> engine -> [writer pool] -> finished       infer
-//   Submit -> waiting -> [reader pool] -> finished                                  stage
-//   Submit -> waiting -> [writer pool] -> finished                                  assemble
+//   Submit -> waiting -> [stager pool] -> finished                                  stage
+//   Submit -> waiting -> [assembler pool] -> finished                               assemble
 //
 // How much is begun at a time is bounded by tickets, before the engine and behind it: infer units
 // are begun while fewer than kUnitsAhead are read or in the engine, or their model runs are fewer
 // than kBatchesAhead for every lane, and while that holds of kUnitsBehind and those being written.
 // So memory is that of a few large units, or of a few batches of small ones, and writing holds the
-// engine up only where it is the slower one. One stage and one assemble unit run at a time beside
-// them.
+// engine up only where it is the slower one. Stage and assemble units run beside them, on threads
+// of their own: decoding is serial in most formats, so the more cores, the more files at a time;
+// what assembles shares out its work among the encoders.
 //
 // The engine is told that more tiles are coming while inputs are being read or leases are on their
 // way, and never otherwise: a batch waits for nothing that waits for the batch.
@@ -28,10 +29,14 @@ namespace tilery {
 struct RunnerOptions {
   std::shared_ptr<const WorkerContext> context;
   int64_t epoch = 0;
-  int readers = 2, writers = 2;          // threads
+  int readers = 2, writers = 2;          // threads, for infer units
+  int stagers = 1, assemblers = 1;       // threads, each with a unit of its own
   int encode_threads = 1;                // shared by all outputs
   std::function<bool()> lease_is_young;  // thread-safe; empty: always
 };
+
+// Shares out a worker's cores: how many threads do what, and what is encoded in parallel.
+RunnerOptions RunnerOptionsFor(int threads);
 
 // Thread-safe.
 class UnitRunner {
@@ -55,10 +60,9 @@ class UnitRunner {
   // What is held and not finished.
   struct Held {
     int64_t tiles = 0;  // model runs
-    int64_t infer_units = 0;
-    int64_t other_units = 0;  // stage and assemble
-    int64_t largest = 0;      // model runs of the largest unit seen so far
-    bool empty() const { return infer_units + other_units == 0; }
+    int64_t infer_units = 0, stage_units = 0, assemble_units = 0;
+    int64_t largest = 0;  // model runs of the largest unit seen so far
+    bool empty() const { return infer_units + stage_units + assemble_units == 0; }
   };
   Held held() const;
   int64_t progress() const;  // finished batches, and bands of stage and assemble units

@@ -62,7 +62,7 @@ void RunWorker(int number, uint16_t port, const std::string& token, int64_t epoc
     while ((c = ready.load()) == nullptr) usleep(10);
     const std::string type = message.at("type").get<std::string>();
     const auto want = [&] {
-      c->Send({{"type", "want"}, {"tiles", kAhead}, {"units", 2}});
+      c->Send({{"type", "want"}, {"tiles", kAhead}, {"stages", 1}, {"assembles", 1}});
       asked_us = ControlClient::NowUs();
     };
     if (type == "welcome") want();

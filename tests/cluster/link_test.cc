@@ -137,8 +137,8 @@ TEST(Link, ProvenOutcomesAreNotSentAgainAndTheLastWantIs) {
   Relay relay(server.port());
   Client c(relay.port(), token);
   c.client->Send({{"type", "outcome"}, {"n", 1}});
-  c.client->Send({{"type", "want"}, {"tiles", 7}, {"units", 1}});
-  c.client->Send({{"type", "want"}, {"tiles", 9}, {"units", 1}});
+  c.client->Send({{"type", "want"}, {"tiles", 7}, {"stages", 1}, {"assembles", 1}});
+  c.client->Send({{"type", "want"}, {"tiles", 9}, {"stages", 1}, {"assembles", 1}});
   const auto last_want = [&] {
     const std::lock_guard lock(collector.mutex);
     const auto last = std::find_if(collector.messages.rbegin(), collector.messages.rend(),

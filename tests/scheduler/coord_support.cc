@@ -209,7 +209,7 @@ void FakeWorker::Receive(const Json& message) {
 
 void FakeWorker::Want() {
   const int64_t room = std::max<int64_t>(0, options_.tiles_ahead - held_);
-  client_->Send({{"type", "want"}, {"tiles", room}, {"units", room}});
+  client_->Send({{"type", "want"}, {"tiles", room}, {"stages", room}, {"assembles", room}});
 }
 
 }  // namespace tilery

@@ -308,7 +308,7 @@ TEST_F(CoordinatorFaults, LeasesThatWereLostWithALinkAreGivenAgain) {
        {"pid", 1},
        {"device", "fake"},
        {"epoch", ledger_->epoch()}});
-  say({{"type", "want"}, {"tiles", 2}, {"units", 2}});
+  say({{"type", "want"}, {"tiles", 2}, {"stages", 1}, {"assembles", 1}});
   FrameReader frames(kMaxFrame);
   for (bool leased = false; !leased;) {
     char chunk[65536];

@@ -57,7 +57,8 @@ TEST_P(RandomSchedule, KeepsEveryPromiseAndEnds) {
     // Towards the end only progress, so that it ends.
     const bool calm = steps > 2000;
     if (action < 50 || calm) {
-      if (const auto grant = q.Lease(workers[w], pick(5) != 0, pick(5) != 0, now)) {
+      const Room room{.infer = pick(5) != 0, .stage = pick(5) != 0, .assemble = pick(5) != 0};
+      if (const auto grant = q.Lease(workers[w], room, now)) {
         for (const auto& [lease, holder] : model.held) ASSERT_NE(holder.second, grant->unit);
         ASSERT_FALSE(model.done.contains(grant->unit));
         ASSERT_FALSE(model.failed.contains(grant->item));

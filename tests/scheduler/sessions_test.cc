@@ -100,7 +100,7 @@ class Grants : public Sessions {
                        [](int64_t, const std::string& why) { ADD_FAILURE() << why; });
   }
   static void Want(Session& s, int64_t tiles) {
-    s.tiles_wanted = s.units_wanted = tiles;
+    s.tiles_wanted = s.stages_wanted = s.assembles_wanted = tiles;
     s.asked = true;
   }
   TempFolder folder_;
