@@ -9,7 +9,9 @@ namespace tilery {
 namespace {
 
 Room RoomOf(const Session& s) {
-  return {.infer = s.tiles_wanted > 0, .stage = s.stages_wanted > 0, .assemble = s.assembles_wanted > 0};
+  return {.infer = s.tiles_wanted > 0,
+          .stage = s.stages_wanted > 0,
+          .assemble = s.assembles_wanted > 0};
 }
 
 bool Wants(const Session& s) {

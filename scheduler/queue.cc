@@ -70,8 +70,7 @@ UnitQueue::WorkerIndex UnitQueue::AddWorker() {
   return static_cast<WorkerIndex>(workers_.size()) - 1;
 }
 
-std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room& room,
-                                                 double now) {
+std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room& room, double now) {
   if (!begun_) Begin();
   const Worker& w = workers_[worker];
   if (w.suspect) return std::nullopt;
@@ -88,8 +87,7 @@ std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room&
   if (room.assemble && !ready_assemble_.empty())
     return GrantTo(worker, *ready_assemble_.begin(), now);
   if (room.stage && !ready_stage_.empty()) return GrantTo(worker, *ready_stage_.begin(), now);
-  if (room.infer && !returned_infer_.empty())
-    return GrantTo(worker, *returned_infer_.begin(), now);
+  if (room.infer && !returned_infer_.empty()) return GrantTo(worker, *returned_infer_.begin(), now);
   if (const auto unit = Fresh(room)) return GrantTo(worker, *unit, now);
   return std::nullopt;
 }

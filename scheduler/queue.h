@@ -78,7 +78,7 @@ class UnitQueue {
   void MarkDone(int64_t unit);
 
   WorkerIndex AddWorker();
-  void SetWorkersAlive(int64_t workers) { workers_alive_ = workers; }  // until then 1
+  void SetWorkersAlive(int64_t workers) { workers_alive_ = workers; }            // until then 1
   std::optional<Grant> Lease(WorkerIndex worker, const Room& room, double now);  // the next unit
   void Renew(WorkerIndex worker, double now);  // all its leases are good for lease_s from now
   void Extend(double seconds);                 // all leases, since our own clock slept

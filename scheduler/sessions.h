@@ -16,11 +16,11 @@ namespace tilery {
 struct Session {
   WorkerReport report;
   UnitQueue::WorkerIndex index = 0;
-  PeerId peer = 0;                             // 0: no link now
-  bool alive = true;                           // its process may still report
-  int64_t last_outcome = 0;                    // highest "seq" taken
+  PeerId peer = 0;           // 0: no link now
+  bool alive = true;         // its process may still report
+  int64_t last_outcome = 0;  // highest "seq" taken
   int64_t tiles_wanted = 0, stages_wanted = 0, assembles_wanted = 0;  // may be sent so many more
-  bool asked = false;                          // its last `want` has not been answered
+  bool asked = false;  // its last `want` has not been answered
 
   // Signs of life; see HungLimit.
   std::string phase;

@@ -356,9 +356,9 @@ class Agent {
   bool draining_ = false, ended_ = false;
   std::unique_ptr<UnitRunner> runner_;
 
-  std::mutex want_mutex_;                      // guards the three below
+  std::mutex want_mutex_;                                             // guards the three below
   int64_t last_tiles_ = -1, last_stages_ = -1, last_assembles_ = -1;  // as sent and not used up
-  Clock::time_point want_open_until_{};        // an answer is expected until then
+  Clock::time_point want_open_until_{};  // an answer is expected until then
 
   std::mutex tell_mutex_;     // the runner is told in the order in which it became true
   std::mutex profile_mutex_;  // profiles are sent in the order of their totals

@@ -38,7 +38,7 @@ class BrickSet {
   std::string scratch_;
   std::vector<Brick> bricks_;  // [block]
   int64_t first_unit_ = 0;     // of block 0
-  std::mutex mutex_;  // guards the next two
+  std::mutex mutex_;           // guards the next two
   std::map<int64_t, Open> open_;
   std::list<int64_t> used_;  // the latest in front
 };

@@ -25,7 +25,7 @@ namespace {
 using TaskPtr = std::shared_ptr<UnitTask>;
 
 constexpr size_t kIdleBuffers = 256 << 20;
-constexpr int kPoliteness = 5;       // of readers, writers and encoders towards the model's
+constexpr int kPoliteness = 5;  // of readers, writers and encoders towards the model's
 constexpr int kManyThreads = 8;
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
 

@@ -28,17 +28,6 @@ class Gpu final : public CudaDevice {
         profile_(profile),
         memory_(std::make_shared<RegisteredMemory>(options_.device, count_)),
         pinned_(SIZE_MAX, memory_) {
-    for (int i = 0; i < options_.slots; ++i) {
-      auto slot = std::make_unique<UnitSlot>(*count_);
-      slot->input.Reserve(options_.input_bytes);
-      slot->sums.Reserve(options_.sums_bytes);
-      if (options_.result_bytes > 0) slot->result.Reserve(kFlagBytes + options_.result_bytes);
-      slot->seams.Reserve(options_.seam_bytes);
-      free_slots_.push_back(std::move(slot));
-    }
-    if (options_.result_bytes > 0)
-      pinned_.Prepare(kFlagBytes + options_.result_bytes, options_.slots + 2);
-    if (options_.seam_bytes > 0) pinned_.Prepare(options_.seam_bytes, options_.slots);
     context_.profile = &profile_;
     context_.clock = &clock_;
     context_.device = options_.device;
@@ -135,6 +124,7 @@ class Gpu final : public CudaDevice {
     for (;;) {
       std::shared_ptr<UnitState> unit;
       std::unique_ptr<UnitSlot> slot;
+      int64_t capacity = 0;
       {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] {
@@ -151,10 +141,11 @@ class Gpu final : public CudaDevice {
         loading_.pop_front();
         in_use_.push_back(unit);
         slot = TakeSlot(unit->bytes());
-        slot_bytes_ += std::max<int64_t>(unit->bytes() - slot->capacity(), 0);
+        capacity = GrownTo(unit->bytes(), slot->memory.capacity());
+        slot_bytes_ += capacity - slot->memory.capacity();
       }
       try {
-        unit->Load(std::move(slot));
+        unit->Load(std::move(slot), capacity);
       } catch (...) {
         const std::exception_ptr error = std::current_exception();
         static_cast<void>(cudaStreamSynchronize(copy_in_));  // what was asked for is done with
@@ -222,16 +213,29 @@ class Gpu final : public CudaDevice {
   // would. Beyond that only if what is loaded does not fill the lanes' next batches and nothing is
   // about to give a slot back. mutex_ is held.
   bool SlotFor(int64_t bytes) {
-    largest_ = std::max(largest_, bytes);
+    largest_ = std::max(largest_, RoundedUp(bytes));
     const auto slot = BestSlot(bytes);
-    const int64_t has = slot == free_slots_.end() ? 0 : (*slot)->capacity();
+    const int64_t has = slot == free_slots_.end() ? 0 : (*slot)->memory.capacity();
     if (has >= bytes && slot != free_slots_.end()) return true;
-    const int64_t most = std::max(options_.slots * largest_, kSmallSlots);
-    if (slot_bytes_ + bytes - has <= most) return true;
+    if (slot_bytes_ + RoundedUp(bytes) - has <= Most()) return true;
     if (!finishing_.empty() || collecting_) return false;
     int64_t runs = 0;
     for (const auto& unit : in_use_) runs += unit->ungathered();
     return runs < options_.engine.numerics.batch * options_.engine.lanes;
+  }
+
+  static int64_t RoundedUp(int64_t bytes) {  // as DeviceBuffer does
+    return static_cast<int64_t>(HostBuffers::Rounded(static_cast<size_t>(bytes)));
+  }
+  int64_t Most() const { return std::max(options_.slots * largest_, kSmallSlots); }
+
+  // Capacity of a slot of `has` bytes once it holds a unit of `bytes`. One that grows does so at
+  // once to what the largest unit needs, unless this one is far smaller: units of an item differ by
+  // less than that, and then no slot grows twice. mutex_ is held.
+  int64_t GrownTo(int64_t bytes, int64_t has) const {
+    if (has >= bytes) return has;
+    const bool alike = RoundedUp(bytes) >= largest_ / 2 && slot_bytes_ + largest_ - has <= Most();
+    return alike ? largest_ : RoundedUp(bytes);
   }
 
   // The smallest free slot that is large enough, else the largest; end() if none is free.
@@ -242,7 +246,7 @@ class Gpu final : public CudaDevice {
         best = it;
         continue;
       }
-      const int64_t a = (*it)->capacity(), b = (*best)->capacity();
+      const int64_t a = (*it)->memory.capacity(), b = (*best)->memory.capacity();
       const bool fits_a = a >= bytes, fits_b = b >= bytes;
       if (fits_a != fits_b ? fits_a : (fits_a ? a < b : a > b)) best = it;
     }
@@ -306,8 +310,8 @@ class Gpu final : public CudaDevice {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::vector<std::unique_ptr<UnitSlot>> free_slots_;
-  int64_t slot_bytes_ = 0;  // of all slots, as units need them
-  int64_t largest_ = 0;     // bytes of a unit, of all so far
+  int64_t slot_bytes_ = 0;  // of all slots
+  int64_t largest_ = 0;     // bytes of a slot for the largest unit so far
   std::deque<std::shared_ptr<UnitState>> loading_;
   std::vector<std::shared_ptr<UnitState>> in_use_;  // units that have a slot
   bool collecting_ = false;                         // the finisher is at one

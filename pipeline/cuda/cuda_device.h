@@ -6,8 +6,8 @@
 //                     -> [finish stream] blended, finished -> slot
 //   finisher thread   slot -> [copy-out stream] -> pinned memory -> result
 //
-// Streams are joined by events only. Memory is taken at start, as far as the limits are known, and
-// when something larger comes; Allocations() counts how often.
+// Streams are joined by events only. Memory is taken when a unit comes for which nothing that is
+// free is large enough, and kept; allocations() counts how often.
 #pragma once
 
 #include <memory>
@@ -20,11 +20,8 @@ namespace tilery::cuda {
 struct CudaDeviceOptions {
   EngineOptions engine;
   int device = 0;  // CUDA ordinal in this process
-  // Units of the largest size for which there is room, for which memory is taken at start where
-  // sizes are known. Of smaller ones there may be more at a time.
+  // Units of the largest size for which there is room. Of smaller ones there may be more at a time.
   int slots = 4;
-  // Largest of any unit, in bytes; 0: not known, taken when it comes.
-  int64_t input_bytes = 0, sums_bytes = 0, result_bytes = 0, seam_bytes = 0;
   LossHandler lost;  // may be empty
 };
 

@@ -41,7 +41,8 @@ UnitState::UnitState(const InferWork& work, std::shared_ptr<const TransferTables
       order_(*work.geometry, work.block, tables_->transfer),
       cover_(work.geometry->unit_cover(work.block)),
       interior_(work.geometry->interior(work.block)),
-      seam_cells_(work.geometry->seams(work.block)) {}
+      seam_cells_(work.geometry->seams(work.block)),
+      parts_(Lay()) {}
 
 int64_t UnitState::result_bytes() const {
   const Transfer& t = tables_->transfer;
@@ -58,24 +59,48 @@ int64_t UnitState::seam_bytes() const {
   return voxels * tables_->transfer.accumulators * static_cast<int64_t>(sizeof(float));
 }
 
-// ---- The loader ----
-
-int64_t UnitState::bytes() const {
-  return work_.input.bytes() + sums_bytes() + result_bytes() + seam_bytes();
+UnitState::Parts UnitState::Lay() const {
+  Parts parts;
+  const Box& tiles = order_.box();
+  const Index out_tile = work_.geometry->grid().output_tile();
+  Layouter table;
+  for (int a = 0; a < 3; ++a) {
+    const int64_t n = tiles.extent(a), extent = cover_.extent(a);
+    parts.start[a] = table.Add(n * 8);
+    parts.begin[a] = table.Add(n * 8);
+    parts.first[a] = table.Add(extent * 4);
+    parts.tiles[a] = table.Add(extent * 4);
+    parts.weights[a] = table.Add(n * out_tile[a] * 4);
+  }
+  parts.table_bytes = table.size();
+  Layouter slot;
+  parts.input = slot.Add(work_.input.bytes());
+  parts.tables = slot.Add(parts.table_bytes);
+  parts.sums = slot.Add(sums_bytes());
+  parts.result = slot.Add(kFlagBytes + result_bytes());
+  parts.seams = slot.Add(seam_bytes());
+  parts.bytes = slot.size();
+  return parts;
 }
 
-void UnitState::Load(std::unique_ptr<UnitSlot> slot) {
+// ---- The loader ----
+
+void UnitState::Load(std::unique_ptr<UnitSlot> slot, int64_t capacity) {
   slot_ = std::move(slot);
   input_ = LookAtInput(work_, tables_->tables, order_);
   restores_ =
       input_.source.replace_nonfinite && tables_->transfer.nonfinite == Transfer::NonFinite::kKeep;
+  if (slot_->memory.capacity() < bytes()) slot_->memory.Reserve(capacity);
+  std::byte* const memory = slot_->memory.data();
+  slot_->input = memory + parts_.input;
+  slot_->tables = memory + parts_.tables;
+  slot_->sums = memory + parts_.sums;
+  slot_->result = memory + parts_.result;
+  slot_->seams = memory + parts_.seams;
   slot_->load_begin.Record(context_.copy_in);
   CopyInput();
   MakeTables();
-  slot_->sums.Reserve(sums_bytes());
-  slot_->result.Reserve(kFlagBytes + result_bytes());
-  slot_->seams.Reserve(seam_bytes());
-  Check(cudaMemsetAsync(slot_->result.data(), 0, kFlagBytes, context_.copy_in), "cudaMemsetAsync");
+  Check(cudaMemsetAsync(slot_->result, 0, kFlagBytes, context_.copy_in), "cudaMemsetAsync");
   slot_->loaded.Record(context_.copy_in);
   {
     const std::lock_guard lock(mutex_);
@@ -96,7 +121,6 @@ void UnitState::FailLoading(std::exception_ptr error) {
 void UnitState::CopyInput() {
   const ConstView& input = work_.input;
   const int64_t bytes = input.bytes();
-  std::byte* const to = slot_->input.Reserve(bytes);
   const std::byte* from = input.data;
   if (!IsDense(input, Layout::kInterleaved) || !IsPinned(input.data)) {
     host_input_ = context_.pinned->Take(bytes);
@@ -104,7 +128,7 @@ void UnitState::CopyInput() {
                               Layout::kInterleaved));
     from = host_input_.get();
   }
-  CopyToDevice(to, from, bytes, context_.copy_in, "cudaMemcpyAsync of a unit's input");
+  CopyToDevice(slot_->input, from, bytes, context_.copy_in, "cudaMemcpyAsync of a unit's input");
 }
 
 void UnitState::MakeTables() {
@@ -112,26 +136,16 @@ void UnitState::MakeTables() {
   const TileGrid& grid = geometry.grid();
   const Box& tiles = order_.box();
   const Index out_tile = grid.output_tile();
-  Layouter layout;
-  int64_t at_start[3], at_first[3], at_tiles[3], at_begin[3], at_weights[3];
-  for (int a = 0; a < 3; ++a) {
-    const int64_t n = tiles.extent(a), extent = cover_.extent(a);
-    at_start[a] = layout.Add(n * 8);
-    at_begin[a] = layout.Add(n * 8);
-    at_first[a] = layout.Add(extent * 4);
-    at_tiles[a] = layout.Add(extent * 4);
-    at_weights[a] = layout.Add(n * out_tile[a] * 4);
-  }
-  host_tables_ = context_.pinned->Take(layout.size());
+  host_tables_ = context_.pinned->Take(parts_.table_bytes);
   std::byte* const host = host_tables_.get();
-  std::byte* const device = slot_->tables.Reserve(layout.size());
+  std::byte* const device = slot_->tables;
   for (int a = 0; a < 3; ++a) {
     const int64_t n = tiles.extent(a), extent = cover_.extent(a);
-    auto* const start = reinterpret_cast<int64_t*>(host + at_start[a]);
-    auto* const begin = reinterpret_cast<int64_t*>(host + at_begin[a]);
-    auto* const first = reinterpret_cast<int32_t*>(host + at_first[a]);
-    auto* const count = reinterpret_cast<int32_t*>(host + at_tiles[a]);
-    auto* const weights = reinterpret_cast<float*>(host + at_weights[a]);
+    auto* const start = reinterpret_cast<int64_t*>(host + parts_.start[a]);
+    auto* const begin = reinterpret_cast<int64_t*>(host + parts_.begin[a]);
+    auto* const first = reinterpret_cast<int32_t*>(host + parts_.first[a]);
+    auto* const count = reinterpret_cast<int32_t*>(host + parts_.tiles[a]);
+    auto* const weights = reinterpret_cast<float*>(host + parts_.weights[a]);
     std::fill_n(first, extent, 0);
     std::fill_n(count, extent, 0);
     std::fill_n(weights, n * out_tile[a], 0.0f);
@@ -153,14 +167,15 @@ void UnitState::MakeTables() {
         if (count[o]++ == 0) first[o] = static_cast<int32_t>(k);
       }
     }
-    starts_.begin[a] = reinterpret_cast<const int64_t*>(device + at_start[a]);
+    starts_.begin[a] = reinterpret_cast<const int64_t*>(device + parts_.start[a]);
     starts_.count[a] = static_cast<int32_t>(n);
-    windows_[a] = {reinterpret_cast<const int32_t*>(device + at_first[a]),
-                   reinterpret_cast<const int32_t*>(device + at_tiles[a]),
-                   reinterpret_cast<const int64_t*>(device + at_begin[a]),
-                   reinterpret_cast<const float*>(device + at_weights[a])};
+    windows_[a] = {reinterpret_cast<const int32_t*>(device + parts_.first[a]),
+                   reinterpret_cast<const int32_t*>(device + parts_.tiles[a]),
+                   reinterpret_cast<const int64_t*>(device + parts_.begin[a]),
+                   reinterpret_cast<const float*>(device + parts_.weights[a])};
   }
-  CopyToDevice(device, host, layout.size(), context_.copy_in, "cudaMemcpyAsync of a unit's tables");
+  CopyToDevice(device, host, parts_.table_bytes, context_.copy_in,
+               "cudaMemcpyAsync of a unit's tables");
 }
 
 // ---- Lanes ----
@@ -195,9 +210,8 @@ void UnitState::Gather(const GpuTensor& out, int64_t slot, int64_t run, int64_t 
   slot_->loaded.MakeWait(stream);
   const int64_t passes = order_.passes();
   const TileGrid& grid = work_.geometry->grid();
-  const ConstView dense =
-      DenseView(static_cast<const std::byte*>(slot_->input.data()), work_.input.dtype,
-                work_.input.channels, work_.input.shape, Layout::kInterleaved);
+  const ConstView dense = DenseView(static_cast<const std::byte*>(slot_->input), work_.input.dtype,
+                                    work_.input.channels, work_.input.shape, Layout::kInterleaved);
   for (int64_t k = 0; k < std::min(passes, count); ++k) {
     const RunOrder::Position at = order_.At(run + k);
     GatherTask task = tables_->Gather(tables_->transfer.passes[at.pass], grid.tiling.pad,

@@ -26,17 +26,17 @@ namespace tilery::cuda {
 inline constexpr int64_t kFlagBytes = 256;  // in front of a result; keeps it aligned
 
 struct UnitSlot {
-  explicit UnitSlot(AllocationCount& count)
-      : input(count), tables(count), sums(count), result(count), seams(count), direct(count) {}
-  DeviceBuffer input;   // stored samples, dense interleaved
-  DeviceBuffer tables;  // of the unit's tiles and windows
-  DeviceBuffer sums;    // f32 [accumulators, cover]
-  DeviceBuffer result;  // an overflow flag (kFlagBytes), then the interior's samples
-  DeviceBuffer seams;   // f32, the cells one after another
+  explicit UnitSlot(AllocationCount& count) : memory(count), direct(count) {}
+  DeviceBuffer memory;  // of everything whose size is known before the unit is loaded
   DeviceBuffer direct;  // a tile of a pass without a model
-  int64_t capacity() const {
-    return input.capacity() + sums.capacity() + result.capacity() + seams.capacity();
-  }
+
+  // Parts of `memory`, for the unit that has the slot. One buffer for all of them: a slot that is
+  // large enough for a unit never grows, whatever the unit needs most of.
+  std::byte* input = nullptr;   // stored samples, dense interleaved
+  std::byte* tables = nullptr;  // of the unit's tiles and windows
+  std::byte* sums = nullptr;    // f32 [accumulators, cover]
+  std::byte* result = nullptr;  // an overflow flag (kFlagBytes), then the interior's samples
+  std::byte* seams = nullptr;   // f32, the cells one after another
 
   OwnEvent load_begin{true}, loaded{true}, finished{true}, copy_begin{true}, copied{true};
 };
@@ -76,8 +76,9 @@ class UnitState {
             const UnitContext& context);
 
   // ---- The loader ----
-  int64_t bytes() const;                      // of the slot that it needs
-  void Load(std::unique_ptr<UnitSlot> slot);  // asks for all copies; then WaitLoaded returns
+  int64_t bytes() const { return parts_.bytes; }  // of the slot that it needs
+  // Asks for all copies; then WaitLoaded returns. A slot that is too small grows to `capacity`.
+  void Load(std::unique_ptr<UnitSlot> slot, int64_t capacity);
   void FailLoading(std::exception_ptr error);
 
   // ---- Lanes ----
@@ -107,6 +108,13 @@ class UnitState {
   int64_t result_bytes() const;  // of the interior's samples
   int64_t sums_bytes() const;
   int64_t seam_bytes() const;
+  // Where things lie: in the slot, and in its tables (per axis), in bytes.
+  struct Parts {
+    int64_t input = 0, tables = 0, sums = 0, result = 0, seams = 0, bytes = 0;
+    int64_t start[3] = {}, begin[3] = {}, first[3] = {}, tiles[3] = {}, weights[3] = {};
+    int64_t table_bytes = 0;
+  };
+  Parts Lay() const;
   void CopyInput();
   void MakeTables();
   void ClearSums();
@@ -123,6 +131,7 @@ class UnitState {
   const RunOrder order_;
   const Box cover_, interior_;
   const std::vector<SeamCell> seam_cells_;
+  const Parts parts_;
   UnitInput input_;  // set by the loader
   std::atomic<int64_t> gathered_{0};
   bool restores_ = false;  // not-a-numbers go back into the result, on the host

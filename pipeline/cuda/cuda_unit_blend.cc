@@ -54,12 +54,12 @@ void UnitState::BlendTogether(int64_t run, int64_t count, const CudaOutput& outp
     covers.end[a] = cover_end_[a].data();
     covers.count[a] = task.tile_count[a];
   }
-  task.sums = reinterpret_cast<float*>(slot_->sums.data());
+  task.sums = reinterpret_cast<float*>(slot_->sums);
   task.keep = !tables_->fused();
   if (!task.keep) {
     task.finalize = tables_->Finish();
-    task.finalize.out = slot_->result.data() + kFlagBytes;
-    task.finalize.overflow = reinterpret_cast<int32_t*>(slot_->result.data());
+    task.finalize.out = slot_->result + kFlagBytes;
+    task.finalize.overflow = reinterpret_cast<int32_t*>(slot_->result);
   }
   const TileRun tiles{run, static_cast<int32_t>(count), static_cast<int32_t>(slot), 1};
   task.region = CoverOf(covers, tiles);
@@ -69,7 +69,7 @@ void UnitState::BlendTogether(int64_t run, int64_t count, const CudaOutput& outp
 void UnitState::ClearSums() {
   if (cleared_) return;
   cleared_ = true;
-  Check(cudaMemsetAsync(slot_->sums.data(), 0, static_cast<size_t>(sums_bytes()), context_.finish),
+  Check(cudaMemsetAsync(slot_->sums, 0, static_cast<size_t>(sums_bytes()), context_.finish),
         "cudaMemsetAsync of sums", sums_bytes());
 }
 
@@ -93,7 +93,7 @@ BlendTask UnitState::MakeBlend(const Index& tile, const Pass& pass) const {
   task.out_begin = pass.out_begin;
   task.out_count = pass.out_count;
   for (size_t c = 0; c < pass.out.size(); ++c) task.out[c] = pass.out[c];
-  task.sums = reinterpret_cast<float*>(slot_->sums.data());
+  task.sums = reinterpret_cast<float*>(slot_->sums);
   return task;
 }
 
@@ -148,7 +148,7 @@ void UnitState::BlendWithoutModel() {
 void UnitState::Finish() {
   const std::lock_guard lock(*context_.blending);
   const Transfer& t = tables_->transfer;
-  const auto* const sums = reinterpret_cast<const float*>(slot_->sums.data());
+  const auto* const sums = reinterpret_cast<const float*>(slot_->sums);
   if (!restores_ && !tables_->fused() && !interior_.empty()) {
     FinalizeTask task = tables_->Finish();
     task.sums = sums;
@@ -158,8 +158,8 @@ void UnitState::Finish() {
       task.begin[a] = interior_.begin[a];
       task.shape[a] = interior_.extent(a);
     }
-    task.out = slot_->result.data() + kFlagBytes;
-    task.overflow = reinterpret_cast<int32_t*>(slot_->result.data());
+    task.out = slot_->result + kFlagBytes;
+    task.overflow = reinterpret_cast<int32_t*>(slot_->result);
     Finalize(task, context_.finish);
   }
   int64_t seam_values = 0;
@@ -173,7 +173,7 @@ void UnitState::Finish() {
       sums_shape[a] = cover_.extent(a);
     }
     Interleave(sums, sums_begin, sums_shape, t.accumulators, begin, shape,
-               reinterpret_cast<float*>(slot_->seams.data()) + seam_values, context_.finish);
+               reinterpret_cast<float*>(slot_->seams) + seam_values, context_.finish);
     seam_values += cell.box.voxels() * t.accumulators;
   }
   slot_->finished.Record(context_.finish);
@@ -186,10 +186,10 @@ void UnitState::Finish() {
           "cudaMemcpyAsync of a result", bytes);
   };
   if (restores_) {
-    copy(host_sums_, slot_->sums.data(), sums_bytes());
+    copy(host_sums_, slot_->sums, sums_bytes());
   } else {
-    copy(host_result_, slot_->result.data(), kFlagBytes + result_bytes());
-    if (seam_bytes() > 0) copy(host_seams_, slot_->seams.data(), seam_bytes());
+    copy(host_result_, slot_->result, kFlagBytes + result_bytes());
+    if (seam_bytes() > 0) copy(host_seams_, slot_->seams, seam_bytes());
   }
   slot_->copied.Record(context_.copy_out);
 }
