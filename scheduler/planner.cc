@@ -19,6 +19,10 @@ namespace {
 // Per worker: that are read or in the engine, and that are written. As worker/unit_runner.h.
 constexpr int64_t kUnitsAhead = 4, kUnitsBehind = 3;
 constexpr int64_t kProcessBytes = 300LL << 20;  // a worker with its libraries and model, idle
+// What runs beside infer units, by what RunnerOptionsFor() starts at most: four inputs decoded by
+// bands; two outputs, each of two bands, one being filled and one encoded.
+constexpr int64_t kStageBytes = 4 * (16LL << 20);
+constexpr int64_t kAssembleBytes = 2 * (2 * (24LL << 20) + 2 * (64LL << 20));
 
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
   std::unordered_map<std::string_view, size_t> writers;
@@ -223,6 +227,7 @@ int64_t PeakScratch(std::vector<int64_t> each, int64_t workers) {
 
 void Summarize(const Job& job, Resolved& out) {
   double tile_voxels = 0, item_voxels = 0;
+  bool stages = false, assembles = false;
   std::vector<int64_t> scratch;
   for (const Item& item : out.plan.items) {
     if (!item.refused.empty()) continue;
@@ -233,9 +238,11 @@ void Summarize(const Job& job, Resolved& out) {
     out.seam_bytes += item.seam_bytes;
     out.output_bytes += item.output_bytes;
     if (item.scratch_bytes > 0) scratch.push_back(item.scratch_bytes);
+    stages = stages || item.staged;
+    assembles = assembles || item.infer_units > 1;
     out.host_bytes = std::max(out.host_bytes, BytesInFlight(item, params));
   }
-  out.host_bytes += kProcessBytes;
+  out.host_bytes += kProcessBytes + (stages ? kStageBytes : 0) + (assembles ? kAssembleBytes : 0);
   out.scratch_bytes = PeakScratch(std::move(scratch), job.execution.workers.value_or(1));
   if (job.execution.scratch_limit)
     out.scratch_bytes = std::min(out.scratch_bytes, *job.execution.scratch_limit);

@@ -19,11 +19,12 @@ SOME_DONE = "write:4"
 
 
 def make_job(run, model, name="out", images=3, size=380, workers=2, **execution):
+    """On two threads: what is under way at a time is the same on every machine."""
     for k in range(images):
         Image.fromarray(picture(size, size + 20 * k, seed=k)).save(run.dir / f"s{k}.png")
     return run.job(f"{name}.yaml", model={"path": model("conv")}, input={"path": "s*.png"},
                    tiling={"tile": 64, "overlap": 16}, output={"path": f"{name}/{{stem}}.png"},
-                   execution={"workers": workers, "work": f"work-{name}", **execution})
+                   execution={"workers": workers, "threads": 2, "work": f"work-{name}", **execution})
 
 
 @pytest.fixture

@@ -42,6 +42,17 @@ TEST_F(PlannerTest, AVolumesPlanTellsWhatItCosts) {
   EXPECT_GT(plan.scratch_bytes, plan.output_bytes);
 }
 
+// What is decoded and put together beside the inference of small units is most of what a worker
+// has.
+TEST_F(PlannerTest, HostMemoryCountsWhatStagesAndAssembles) {
+  job_.execution.unit_memory = 1 << 20;
+  const int64_t small = Make({Png("/a.png", 100, 100)}).host_bytes;
+  const Resolved large = Make({Png("/a.png", 2000, 2000)});
+  ASSERT_GT(large.plan.items[0].infer_units, 1);
+  ASSERT_TRUE(large.plan.items[0].staged);
+  EXPECT_GT(large.host_bytes - small, (4 * 16 + 2 * (2 * 24 + 2 * 64)) * int64_t{1 << 20});
+}
+
 TEST_F(PlannerTest, TheLastTileIsMovedBackAndNeverASliver) {
   job_.tiling.tile = Voxels({64});
   job_.tiling.overlap = Voxels({16});
