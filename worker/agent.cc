@@ -210,9 +210,10 @@ class Agent {
   void UpdateWant() {
     UnitRunner* const runner = Runner();
     if (runner == nullptr) return;
-    const UnitRunner::Held held = runner->held();
     {
       const std::lock_guard lock(want_mutex_);
+      // Looked at under the lock: else leases that have come since would be asked for once more.
+      const UnitRunner::Held held = runner->held();
       const bool open = Clock::now() < want_open_until_;
       if (!open && LeaseIsYoung() && !Draining()) {
         const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsInFlight * held.largest);

@@ -155,7 +155,7 @@ class AgentTest : public WorkerTest {
 };
 
 TEST_F(AgentTest, RunsAllThatItIsGivenAndEndsWhenItIsTold) {
-  const std::vector<Lease> units = MakeUnits(150);
+  const std::vector<Lease> units = MakeUnits(50);
   context_.batch = 4;
   SmallScheduler scheduler(context_);
   for (const Lease& unit : units) scheduler.Add(unit, 1);
@@ -169,9 +169,8 @@ TEST_F(AgentTest, RunsAllThatItIsGivenAndEndsWhenItIsTold) {
   EXPECT_TRUE(ready);
   EXPECT_EQ(scheduler.hello.at("worker"), "w0");
   EXPECT_EQ(scheduler.hello.at("pid"), getpid());
-  // It asks for what it has room for, never for all; units that it holds no more may not have been
-  // reported yet, which on a busy machine are many.
-  EXPECT_LT(scheduler.most_leased_tiles, static_cast<int64_t>(units.size()) / 2);
+  // Each of the two readers and writers may be about to report a unit that it holds no more.
+  EXPECT_LE(scheduler.most_leased_tiles, 2 * 3 * context_.batch + 4);
   EXPECT_GE(scheduler.most_leased_tiles, 2 * 3 * context_.batch);
   EXPECT_EQ(Names(out_).size(), units.size());
 
