@@ -149,7 +149,12 @@ class Gpu final : public CudaDevice {
       } catch (...) {
         const std::exception_ptr error = std::current_exception();
         static_cast<void>(cudaStreamSynchronize(copy_in_));  // what was asked for is done with
-        Return(unit, unit->GiveUp());
+        std::unique_ptr<UnitSlot> back = unit->GiveUp();
+        {
+          const std::lock_guard lock(mutex_);
+          slot_bytes_ -= capacity - back->memory.capacity();  // it may not have come to grow
+        }
+        Return(unit, std::move(back));
         unit->FailLoading(error);
         Look(error);
       }
