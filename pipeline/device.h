@@ -32,6 +32,9 @@ class UnitMemory {
   virtual ~UnitMemory() = default;
   virtual int64_t nonfinite_in() const = 0;  // stored voxels of its own part (each voxel of an item
                                              // belongs to one unit)
+  // Called once, for the units of a device that `opens_early`, in the order in which their runs
+  // will be gathered: the input may be fetched from now on.
+  virtual void Begin() {}
   // Adds `count` consecutive model runs to the sums, from consecutive slots, and with them what
   // passes without a model give at their tiles. Runs come in ascending order.
   virtual void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
@@ -72,10 +75,10 @@ class Device {
   virtual ~Device() = default;
   // By the thread that will use it.
   virtual std::unique_ptr<Lane> MakeLane() = 0;
-  // Takes memory for the unit's sums (zeros). Error(kInput) if its samples are refused. A device
-  // that `opens_early` begins to fetch the input in here. It may have to wait for memory that units
-  // opened before give back when they are done; gathering from a unit that is not Ready() waits for
-  // that.
+  // Looks at the unit's samples, and prepares what it can without a lane. Error(kInput) if the
+  // samples are refused. Thread-safe. On a device that `opens_early`, whoever submits does this;
+  // fetching the input, which starts with Begin(), may then have to wait for memory that units begun
+  // before give back when they are done, and gathering from a unit that is not Ready() waits for it.
   virtual std::unique_ptr<UnitMemory> Open(const InferWork& work) = 0;
   virtual bool opens_early() const { return false; }
   // Batches of a lane that may be under way when the next is begun.

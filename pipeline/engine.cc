@@ -64,9 +64,9 @@ class LanesEngine final : public Engine {
     }
     auto unit = std::make_shared<UnitRun>(std::move(work), std::move(done), parked_);
     if (refused) unit->Fail(refused);
+    const bool opened = !refused && device_->opens_early() && unit->Open(*device_);
     const std::lock_guard lock(mutex_);
-    // In the order of submission, hence under the lock.
-    if (!refused && device_->opens_early()) unit->Open(*device_);
+    if (opened) unit->memory().Begin();  // in the order of submission, hence under the lock
     if (refused || unit->runs() == 0) {
       without_model_.push_back({std::move(unit)});
     } else {

@@ -139,7 +139,7 @@ void CheckOptions(const BenchOptions& options) {
 
 // The run decides some things by itself; what differs from what was measured above is said.
 void Differences(const Json& run, Json& document) {
-  for (const char* key : {"batch", "precision"}) {
+  for (const char* key : {"batch", "precision", "layout"}) {
     if (run.at(key) == document.at(key)) continue;
     document["warnings"].push_back(
         fmt::format("the run from file to file chose {} {}, the steps above used {}", key,
@@ -183,7 +183,11 @@ int BenchCommand(const BenchOptions& options) {
     WriteBenchInputs(setup, place.folder());
     StepFigures figures;
     Json run;
-    for (int k = 0; k < options.repeats; ++k) run = RunBenchFiles(setup, place.folder(), figures);
+    Numerics device;
+    answer.at("device_kind").get_to(device.device_kind);
+    answer.at("torch").get_to(device.torch);
+    for (int k = 0; k < options.repeats; ++k)
+      run = RunBenchFiles(setup, device, place.folder(), figures);
     Json step = ToJson(figures);
     step.update(run);
     document["ladder"]["files"] = step;

@@ -9,6 +9,7 @@
 #include "io/error.h"
 #include "io/format.h"
 #include "io/thread_pool.h"
+#include "scheduler/gpu_choice.h"
 #include "scheduler/probe_client.h"
 
 namespace tilery {
@@ -27,6 +28,23 @@ std::string LastWords(const std::string& text) {
     words += (words.empty() ? "" : "\n") + Printable(line, kLastWords);
   }
   return words;
+}
+
+void LeaveForm(const BenchSetup& setup, const Numerics& device, const fs::path& work) {
+  std::error_code error;
+  fs::create_directories(work, error);
+  if (error) throw Error(Fault::kOutput, Printable(work.string()) + ": " + error.message());
+  const WorkerContext& context = setup.request.context;
+  NumericsRecord record;
+  record.model_hash = setup.model.Key();
+  record.tile = context.tile;
+  record.numerics = device;
+  record.numerics.batch = context.batch;
+  record.numerics.precision = context.precision;
+  record.numerics.layout = context.layout;
+  record.numerics.package = setup.package_hash;
+  if (!setup.package_hash.empty()) KeepPackage(context.package, setup.package_hash, work);
+  KeepNumerics(record, work);
 }
 
 }  // namespace
@@ -61,13 +79,15 @@ void WriteBenchInputs(const BenchSetup& setup, const fs::path& folder) {
   }
 }
 
-Json RunBenchFiles(const BenchSetup& setup, const fs::path& folder, StepFigures& figures) {
+Json RunBenchFiles(const BenchSetup& setup, const Numerics& device, const fs::path& folder,
+                   StepFigures& figures) {
   const fs::path out = folder / "out", work = folder / "run";
   for (const fs::path& old : {out, work}) {
     std::error_code error;
     fs::remove_all(old, error);
     if (error) throw Error(Fault::kOutput, Printable(old.string()) + ": " + error.message());
   }
+  if (setup.named) LeaveForm(setup, device, work);
   SpawnSpec spec;
   spec.program = SelfExecutable();
   spec.arguments = {"run",
@@ -113,6 +133,7 @@ Json RunBenchFiles(const BenchSetup& setup, const fs::path& folder, StepFigures&
     return {{"bound_by", profile.at("bound_by")},
             {"batch", profile.at("job").at("batch")},
             {"precision", profile.at("job").at("precision")},
+            {"layout", profile.at("job").at("layout")},
             {"stages", stages}};
   } catch (const Json::exception& e) {
     throw Error(Fault::kInternal,

@@ -268,6 +268,7 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder,
              setup.warnings);
   context.lanes = options.lanes.value_or(cpu ? job.execution.threads.value_or(UsableCpus()) : 1);
   setup.package_hash = context.package_hash;
+  setup.named = !cpu && (options.layout != "auto" || !options.package.empty());
 
   // A run on a GPU finds the same answers in the cache, if it asks the same question.
   setup.run_flags = flags;
@@ -277,10 +278,11 @@ BenchSetup MakeBenchSetup(const BenchOptions& options, const fs::path& folder,
   };
   say("execution.devices", setup.seat.device);
   if (cpu) say("execution.threads", std::to_string(context.lanes));
-  if (cpu || options.layout != "auto" || !options.package.empty()) {
+  if (cpu || setup.named) {
     say("execution.batch", std::to_string(context.batch));
     say("model.precision", context.precision);
   }
+  if (!options.package.empty()) say("model.compile", "auto");  // `off` is about making packages
   return setup;
 }
 

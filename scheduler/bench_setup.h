@@ -19,6 +19,7 @@ struct BenchSetup {
   DeviceSeat seat;
   ModelFile model;
   std::string package_hash;
+  bool named = false;  // layout or package were said, not chosen as a run would choose them
   Resolved resolved;
   std::string extension;  // of inputs and outputs: ".png"
   double range_lo = 0, range_hi = 1;

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kUnitsWanted = 256;
 constexpr int64_t kFewestTiles = 16;
 constexpr int64_t kMostTiles = 1024;
+constexpr int64_t kMostVoxels = int64_t{1} << 22;  // of tiles so small that more of them do no harm
 constexpr int64_t kTailShare = 5;  // the last fifth
 constexpr int64_t kMostWindowBytes = int64_t{1} << 29;
 constexpr int64_t kWindowBytes = 64;      // of one tile along one axis, beside its weights
@@ -26,10 +27,17 @@ int64_t AxisTiles(int64_t n, const Tiling& tiling, size_t axis) {
   return padded <= tile ? 1 : (padded - tile + stride - 1) / stride + 1;
 }
 
+// Every unit has its own copies, tables and reports: of tiles with few voxels (a leaf of a sparse
+// volume has 512) it takes many to be worth that.
+int64_t MostTiles(const Tiling& tiling) {
+  return std::max(kMostTiles, kMostVoxels / Product(tiling.tile));
+}
+
 // A power of two, so that a job which gains or loses a few inputs keeps the units of all others.
-int64_t TilesPerUnit(int64_t tiles_of_job) {
+int64_t TilesPerUnit(int64_t tiles_of_job, const Tiling& tiling) {
+  const int64_t most = std::min(MostTiles(tiling), tiles_of_job / kUnitsWanted);
   int64_t tiles = kFewestTiles;
-  while (tiles * 2 <= std::min(kMostTiles, tiles_of_job / kUnitsWanted)) tiles *= 2;
+  while (tiles * 2 <= most) tiles *= 2;
   return tiles;
 }
 
@@ -63,7 +71,7 @@ std::string BeyondPlanning(const Item& item, const ItemParams& params, int64_t u
   const Transfer& t = params.transfer;
   const Wide voxels = Product(OutputShape(item.header.shape, tiling));
   const Wide sums = voxels * t.accumulators * Wide{sizeof(float)};
-  const Wide units = std::max(tiles / kMostTiles, sums / std::max<int64_t>(unit_memory, 1));
+  const Wide units = std::max(tiles / MostTiles(tiling), sums / std::max<int64_t>(unit_memory, 1));
   if (units > kMostUnits) return TooManyUnits(item, "at least " + Digits(units));
   constexpr Wide kMostBytes = Wide{1} << 60;
   const Wide samples = std::max(voxels * std::max(t.out_channels, t.accumulators),
@@ -116,7 +124,6 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
     item.refused = BeyondPlanning(item, params, unit_memory);
     if (item.refused.empty()) total += GridTiles(item.header.shape, params.tiling);
   }
-  const int64_t unit = TilesPerUnit(total);
   plan.units = 0;
   plan.tiles = 0;
   for (Item& item : plan.items) {
@@ -126,6 +133,7 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
     item.staged = false;
     if (!item.refused.empty()) continue;
     const ItemParams& params = plan.params[static_cast<size_t>(item.params)];
+    const int64_t unit = TilesPerUnit(total, params.tiling);
     const int64_t grid = GridTiles(item.header.shape, params.tiling);
     const int64_t accumulator = Product(OutputShape(item.header.shape, params.tiling)) *
                                 params.transfer.accumulators * int64_t{sizeof(float)};

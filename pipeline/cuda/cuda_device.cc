@@ -38,6 +38,13 @@ class Gpu final : public CudaDevice {
     context_.finish = finish_;
     context_.copy_out = copy_out_;
     context_.blending = &blending_;
+    context_.load = [this](std::shared_ptr<UnitState> unit) {
+      {
+        const std::lock_guard lock(mutex_);
+        loading_.push_back(std::move(unit));
+      }
+      changed_.notify_all();
+    };
     context_.hand_over = [this](std::shared_ptr<UnitState> unit,
                                 std::function<void(InferResult)> ready) {
       {
@@ -89,13 +96,8 @@ class Gpu final : public CudaDevice {
   }
 
   std::unique_ptr<UnitMemory> Open(const InferWork& work) override {
-    auto state = std::make_shared<UnitState>(work, Prepare(*work.transfer), context_);
-    {
-      const std::lock_guard lock(mutex_);
-      loading_.push_back(state);
-    }
-    changed_.notify_all();
-    return std::make_unique<CudaUnit>(std::move(state), context_);
+    return std::make_unique<CudaUnit>(
+        std::make_shared<UnitState>(work, Prepare(*work.transfer), context_), context_);
   }
 
   bool opens_early() const override { return true; }
@@ -117,7 +119,7 @@ class Gpu final : public CudaDevice {
     std::function<void(InferResult)> ready;
   };
 
-  // Units get slots in the order of opening, so the one that everybody waits for is never kept
+  // Units get slots in the order of beginning, so the one that everybody waits for is never kept
   // from it by later ones.
   void Load() {
     static_cast<void>(cudaSetDevice(options_.device));

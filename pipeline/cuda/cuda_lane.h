@@ -72,7 +72,11 @@ class CudaUnit final : public UnitMemory {
   CudaUnit(std::shared_ptr<UnitState> state, const UnitContext& context)
       : state_(std::move(state)), context_(context) {}
   ~CudaUnit() override {
-    if (!handed_over_) context_.hand_over(state_, nullptr);
+    if (begun_ && !handed_over_) context_.hand_over(state_, nullptr);
+  }
+  void Begin() override {
+    context_.load(state_);
+    begun_ = true;
   }
   UnitState& state() { return *state_; }
   bool Ready() const override { return state_->Ready(); }
@@ -93,7 +97,7 @@ class CudaUnit final : public UnitMemory {
  private:
   const std::shared_ptr<UnitState> state_;
   const UnitContext& context_;
-  bool handed_over_ = false;
+  bool begun_ = false, handed_over_ = false;
 };
 
 }  // namespace tilery::cuda

@@ -42,7 +42,12 @@ UnitState::UnitState(const InferWork& work, std::shared_ptr<const TransferTables
       cover_(work.geometry->unit_cover(work.block)),
       interior_(work.geometry->interior(work.block)),
       seam_cells_(work.geometry->seams(work.block)),
-      parts_(Lay()) {}
+      parts_(Lay()),
+      input_(LookAtInput(work_, tables_->tables, order_)),
+      restores_(input_.source.replace_nonfinite &&
+                tables_->transfer.nonfinite == Transfer::NonFinite::kKeep) {
+  MakeTables();
+}
 
 int64_t UnitState::result_bytes() const {
   const Transfer& t = tables_->transfer;
@@ -83,13 +88,48 @@ UnitState::Parts UnitState::Lay() const {
   return parts;
 }
 
+void UnitState::MakeTables() {
+  const ItemGeometry& geometry = *work_.geometry;
+  const TileGrid& grid = geometry.grid();
+  const Box& tiles = order_.box();
+  const Index out_tile = grid.output_tile();
+  host_tables_ = context_.pinned->Take(parts_.table_bytes);
+  std::byte* const host = host_tables_.get();
+  for (int a = 0; a < 3; ++a) {
+    const int64_t n = tiles.extent(a), extent = cover_.extent(a);
+    auto* const start = reinterpret_cast<int64_t*>(host + parts_.start[a]);
+    auto* const begin = reinterpret_cast<int64_t*>(host + parts_.begin[a]);
+    auto* const first = reinterpret_cast<int32_t*>(host + parts_.first[a]);
+    auto* const count = reinterpret_cast<int32_t*>(host + parts_.tiles[a]);
+    auto* const weights = reinterpret_cast<float*>(host + parts_.weights[a]);
+    std::fill_n(first, extent, 0);
+    std::fill_n(count, extent, 0);
+    std::fill_n(weights, n * out_tile[a], 0.0f);
+    cover_begin_[a].resize(n);
+    cover_end_[a].resize(n);
+    for (int64_t k = 0; k < n; ++k) {
+      const TileWindow& window = geometry.windows(a)[tiles.begin[a] + k];
+      Index tile{};
+      for (int b = 0; b < 3; ++b) tile[b] = tiles.begin[b];
+      tile[a] = tiles.begin[a] + k;
+      const int64_t tile_begin = grid.output_box(tile).begin[a];
+      start[k] = grid.starts[a][tiles.begin[a] + k];
+      begin[k] = tile_begin - cover_.begin[a];
+      cover_begin_[a][k] = window.begin - cover_.begin[a];
+      cover_end_[a][k] = window.end() - cover_.begin[a];
+      std::copy(window.weights.begin(), window.weights.end(),
+                weights + k * out_tile[a] + window.begin - tile_begin);
+      for (int64_t o = cover_begin_[a][k]; o < cover_end_[a][k]; ++o) {
+        if (count[o]++ == 0) first[o] = static_cast<int32_t>(k);
+      }
+    }
+  }
+}
+
 // ---- The loader ----
 
 void UnitState::Load(std::unique_ptr<UnitSlot> slot, int64_t capacity) {
   slot_ = std::move(slot);
-  input_ = LookAtInput(work_, tables_->tables, order_);
-  restores_ =
-      input_.source.replace_nonfinite && tables_->transfer.nonfinite == Transfer::NonFinite::kKeep;
   if (slot_->memory.capacity() < bytes()) slot_->memory.Reserve(capacity);
   std::byte* const memory = slot_->memory.data();
   slot_->input = memory + parts_.input;
@@ -99,7 +139,7 @@ void UnitState::Load(std::unique_ptr<UnitSlot> slot, int64_t capacity) {
   slot_->seams = memory + parts_.seams;
   slot_->load_begin.Record(context_.copy_in);
   CopyInput();
-  MakeTables();
+  CopyTables();
   Check(cudaMemsetAsync(slot_->result, 0, kFlagBytes, context_.copy_in), "cudaMemsetAsync");
   slot_->loaded.Record(context_.copy_in);
   {
@@ -131,50 +171,17 @@ void UnitState::CopyInput() {
   CopyToDevice(slot_->input, from, bytes, context_.copy_in, "cudaMemcpyAsync of a unit's input");
 }
 
-void UnitState::MakeTables() {
-  const ItemGeometry& geometry = *work_.geometry;
-  const TileGrid& grid = geometry.grid();
-  const Box& tiles = order_.box();
-  const Index out_tile = grid.output_tile();
-  host_tables_ = context_.pinned->Take(parts_.table_bytes);
-  std::byte* const host = host_tables_.get();
-  std::byte* const device = slot_->tables;
+void UnitState::CopyTables() {
+  const std::byte* const device = slot_->tables;
   for (int a = 0; a < 3; ++a) {
-    const int64_t n = tiles.extent(a), extent = cover_.extent(a);
-    auto* const start = reinterpret_cast<int64_t*>(host + parts_.start[a]);
-    auto* const begin = reinterpret_cast<int64_t*>(host + parts_.begin[a]);
-    auto* const first = reinterpret_cast<int32_t*>(host + parts_.first[a]);
-    auto* const count = reinterpret_cast<int32_t*>(host + parts_.tiles[a]);
-    auto* const weights = reinterpret_cast<float*>(host + parts_.weights[a]);
-    std::fill_n(first, extent, 0);
-    std::fill_n(count, extent, 0);
-    std::fill_n(weights, n * out_tile[a], 0.0f);
-    cover_begin_[a].resize(n);
-    cover_end_[a].resize(n);
-    for (int64_t k = 0; k < n; ++k) {
-      const TileWindow& window = geometry.windows(a)[tiles.begin[a] + k];
-      Index tile{};
-      for (int b = 0; b < 3; ++b) tile[b] = tiles.begin[b];
-      tile[a] = tiles.begin[a] + k;
-      const int64_t tile_begin = grid.output_box(tile).begin[a];
-      start[k] = grid.starts[a][tiles.begin[a] + k];
-      begin[k] = tile_begin - cover_.begin[a];
-      cover_begin_[a][k] = window.begin - cover_.begin[a];
-      cover_end_[a][k] = window.end() - cover_.begin[a];
-      std::copy(window.weights.begin(), window.weights.end(),
-                weights + k * out_tile[a] + window.begin - tile_begin);
-      for (int64_t o = cover_begin_[a][k]; o < cover_end_[a][k]; ++o) {
-        if (count[o]++ == 0) first[o] = static_cast<int32_t>(k);
-      }
-    }
     starts_.begin[a] = reinterpret_cast<const int64_t*>(device + parts_.start[a]);
-    starts_.count[a] = static_cast<int32_t>(n);
+    starts_.count[a] = static_cast<int32_t>(order_.box().extent(a));
     windows_[a] = {reinterpret_cast<const int32_t*>(device + parts_.first[a]),
                    reinterpret_cast<const int32_t*>(device + parts_.tiles[a]),
                    reinterpret_cast<const int64_t*>(device + parts_.begin[a]),
                    reinterpret_cast<const float*>(device + parts_.weights[a])};
   }
-  CopyToDevice(device, host, parts_.table_bytes, context_.copy_in,
+  CopyToDevice(slot_->tables, host_tables_.get(), parts_.table_bytes, context_.copy_in,
                "cudaMemcpyAsync of a unit's tables");
 }
 

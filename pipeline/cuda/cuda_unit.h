@@ -62,9 +62,11 @@ struct UnitContext {
   HostBuffers* pinned = nullptr;
   Stream copy_in = nullptr, finish = nullptr, copy_out = nullptr;
   std::mutex* blending = nullptr;  // the order on `finish` and `copy_out`
-  // Takes the unit to the thread that waits for `copied` and hands the result over.
+  // Takes the unit to the loader.
+  std::function<void(std::shared_ptr<UnitState>)> load;
   // Takes a unit that is not being loaded yet from the loader: false if it is too late for that.
   std::function<bool(const UnitState&)> take_back;
+  // Takes the unit to the thread that waits for `copied` and hands the result over.
   // Without `ready` the unit has failed: its slot goes back as soon as nothing uses it any more.
   std::function<void(std::shared_ptr<UnitState>, std::function<void(InferResult)> ready)> hand_over;
 };
@@ -72,6 +74,7 @@ struct UnitContext {
 // Shared by the engine's UnitMemory, the loader and the finisher.
 class UnitState {
  public:
+  // Looks at the input and makes the tables, on the host. Error(kInput) as LookAtInput.
   UnitState(const InferWork& work, std::shared_ptr<const TransferTables> tables,
             const UnitContext& context);
 
@@ -117,6 +120,7 @@ class UnitState {
   Parts Lay() const;
   void CopyInput();
   void MakeTables();
+  void CopyTables();
   void ClearSums();
   void BlendTogether(int64_t run, int64_t count, const CudaOutput& output, int64_t slot);
   void BlendOne(int64_t run, const CudaOutput& output, int64_t slot);
@@ -132,9 +136,9 @@ class UnitState {
   const Box cover_, interior_;
   const std::vector<SeamCell> seam_cells_;
   const Parts parts_;
-  UnitInput input_;  // set by the loader
+  const UnitInput input_;
+  const bool restores_;  // not-a-numbers go back into the result, on the host
   std::atomic<int64_t> gathered_{0};
-  bool restores_ = false;  // not-a-numbers go back into the result, on the host
 
   std::mutex mutex_;  // guards loading_
   std::condition_variable changed_;

@@ -18,6 +18,7 @@ MONAI is optional: pip install --no-deps monai
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
 import json
 import pathlib
@@ -63,6 +64,10 @@ def predictor(job: dict, way: dict):
             return net
         net = net.to(memory_format=torch.channels_last_3d)
         return lambda x: net(x.contiguous(memory_format=torch.channels_last_3d))
+    libraries = pathlib.Path(torch.__file__).parent / "lib"
+    for name in ("libtorch_cpu.so", "libtorch_cuda.so"):  # a package expects them to be there, as in a worker
+        if (libraries / name).exists():
+            ctypes.CDLL(str(libraries / name), ctypes.RTLD_GLOBAL)
     compiled = torch._inductor.aoti_load_package(job["packages"][str(way["batch"])])
     full = torch.empty([way["batch"], 1, *[job["tile"]] * 3], dtype=dtype, device=device,
                        memory_format=torch.channels_last_3d).zero_()
@@ -124,7 +129,7 @@ MEASURES = {"monai": measure_monai, "loop": measure_loop}
 
 
 def in_child(kind: str, job: dict) -> list[dict]:
-    """Measurements in a process of their own; what ends it (the loader of packages may crash) is the last entry."""
+    """Measurements in a process of their own; what ends it is the last entry."""
     done = subprocess.run([sys.executable, __file__, "--measure", kind, json.dumps(job)], capture_output=True, text=True)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0:

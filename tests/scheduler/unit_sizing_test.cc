@@ -99,6 +99,15 @@ TEST(SizeUnitsTest, UnitsGrowWithTheJobUpToALimit) {
   EXPECT_EQ(PlanOf({{1, 64 * 1000, 64 * 1000}}, TilingOf(64, 0)).items[0].sizing.tiles, 1024);
 }
 
+TEST(SizeUnitsTest, UnitsOfTilesWithFewVoxelsMayHaveMoreOfThem) {
+  const Plan leaves = PlanOf({{1024, 1024, 1024}}, TilingOf(8, 0, true));
+  EXPECT_EQ(leaves.items[0].sizing.tiles, 8192);
+  EXPECT_LT(leaves.units, 600);
+  EXPECT_EQ(PlanOf({{1, 8000, 16000}}, TilingOf(16, 0)).items[0].sizing.tiles, 1024);
+  EXPECT_EQ(PlanOf({{1, 32000, 64000}}, TilingOf(16, 0)).items[0].sizing.tiles, 16384);
+  EXPECT_EQ(PlanOf({{2048, 2048, 2048}}, TilingOf(16, 0, true)).items[0].sizing.tiles, 1024);
+}
+
 TEST(SizeUnitsTest, UnitMemoryBoundsTheAccumulator) {
   const Plan plan = PlanOf({{1, 256, 256}}, TilingOf(64, 0), Access::kRandom, 64 * 64 * 4 * 2);
   EXPECT_EQ(plan.items[0].infer_units, 8);
