@@ -64,10 +64,11 @@ class LanesEngine final : public Engine {
     }
     auto unit = std::make_shared<UnitRun>(std::move(work), std::move(done), parked_);
     if (refused) unit->Fail(refused);
-    const bool opened = !refused && device_->opens_early() && unit->Open(*device_);
+    const bool early = !refused && device_->opens_early();
+    const bool failed = refused || (early && !unit->Open(*device_));
     const std::lock_guard lock(mutex_);
-    if (opened) unit->memory().Begin();  // in the order of submission, hence under the lock
-    if (refused || unit->runs() == 0) {
+    if (early && !failed) unit->memory().Begin();  // in the order of submission: under the lock
+    if (failed || unit->runs() == 0) {
       without_model_.push_back({std::move(unit)});
     } else {
       queued_ += unit->runs();

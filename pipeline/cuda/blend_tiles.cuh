@@ -22,7 +22,9 @@ struct BlendLaunch {
   int32_t region_begin[3], region_end[3];  // in the cover
   int32_t interior_begin[3], interior_end[3];  // likewise
   int32_t tile[3];                             // tile_shape
-  int32_t voxel_bytes;                         // of a finished voxel
+  bool consecutive;     // outputs out[0], out[0] + 1, and so on
+  int32_t voxel_bytes;  // of a finished voxel, of which the next begins `pitch` bytes further on
+  int32_t pitch;
   int32_t staging;                             // bytes of shared memory per warp
   bool alpha;                                  // all sums are, or none is
   Quantiser quantiser;
@@ -101,6 +103,22 @@ TILERY_HD void LoadChannelsLast(const BlendLaunch& t, const Value* from, int64_t
       }
       return;
     }
+  }
+  constexpr int kAtOnce = kWord / static_cast<int>(sizeof(Value));
+  if constexpr (K == 1 && N % kAtOnce == 0) {
+    row += t.task.out[0];
+    if (t.consecutive && t.task.out_count == N && CanLoadTogether<kAtOnce>(row)) {
+      if (active == 0) return;
+      TILERY_UNROLL
+      for (int c = 0; c < N; c += kAtOnce) {
+        Value together[kAtOnce];
+        LoadTogether(row + c, together);
+        TILERY_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) value[0][c + k] = Widen(together[k]);
+      }
+      return;
+    }
+    row -= t.task.out[0];
   }
   TILERY_UNROLL
   for (int i = 0; i < K; ++i) {

@@ -133,7 +133,21 @@ TILERY_HD char* FinishedAt(const BlendLaunch& t, int32_t z, int32_t y, int32_t x
   const int64_t row =
       int64_t{z - t.interior_begin[0]} * t.task.interior_shape[1] + y - t.interior_begin[1];
   const int64_t voxel = row * t.task.interior_shape[2] + x - t.interior_begin[2];
-  return static_cast<char*>(t.task.finalize.out) + voxel * t.voxel_bytes;
+  return static_cast<char*>(t.task.finalize.out) + voxel * t.pitch;
+}
+
+// Where in the staging memory a run of finished voxels begins that goes to `to`, and one lane's
+// share of copying all `count` of them there.
+TILERY_HD int FinishedOffset(const BlendLaunch& t, const char* to) {
+  return t.pitch == t.voxel_bytes ? StagingOffset(to) : 0;
+}
+TILERY_HD void CopyFinished(const BlendLaunch& t, const char* staged, int offset, int count,
+                            char* to, int lane) {
+  if (t.pitch == t.voxel_bytes) {
+    CopyStaged(staged, offset, count * t.voxel_bytes, to, lane);
+  } else {
+    CopyStagedRows(staged, t.voxel_bytes, count, to, t.pitch, lane);
+  }
 }
 
 }  // namespace tilery::cuda

@@ -32,21 +32,41 @@ TILERY_HD void Stage(char* staged, int byte, T value) {
   memcpy(__builtin_assume_aligned(staged + Swizzled(byte), sizeof(T)), &value, sizeof(T));
 }
 
+struct alignas(kWord) StagedWord {
+  uint32_t part[4];
+};
+
 // One lane's share of copying `bytes` staged from `offset` on to `to`, once all lanes have staged.
 TILERY_HD void CopyStaged(const char* staged, int offset, int bytes, char* to, int lane) {
-  struct alignas(kWord) Word {
-    uint32_t part[4];
-  };
   const int end = offset + bytes;
   char* origin = to - offset;
   for (int at = lane * kWord; at < end; at += kLanes * kWord) {
     const char* from = staged + Swizzled(at);
     if (at >= offset && at + kWord <= end) {
-      *reinterpret_cast<Word*>(origin + at) = *reinterpret_cast<const Word*>(from);
+      *reinterpret_cast<StagedWord*>(origin + at) = *reinterpret_cast<const StagedWord*>(from);
       continue;
     }
     const int first = at < offset ? offset - at : 0, last = end - at < kWord ? end - at : kWord;
     for (int byte = first; byte < last; ++byte) origin[at + byte] = from[byte];
+  }
+}
+
+// The same for `rows` runs of `bytes` each, staged one after another from 0 on, that go `pitch`
+// bytes apart.
+TILERY_HD void CopyStagedRows(const char* staged, int bytes, int rows, char* to, int64_t pitch,
+                              int lane) {
+  if (bytes % kWord == 0 && pitch % kWord == 0 && StagingOffset(to) == 0) {
+    const int words = bytes / kWord;
+    for (int i = lane; i < rows * words; i += kLanes) {
+      const int row = i / words;
+      *reinterpret_cast<StagedWord*>(to + row * pitch + (i - row * words) * kWord) =
+          *reinterpret_cast<const StagedWord*>(staged + Swizzled(i * kWord));
+    }
+    return;
+  }
+  for (int i = lane; i < rows * bytes; i += kLanes) {
+    const int row = i / bytes;
+    to[row * pitch + i - row * bytes] = staged[Swizzled(i)];
   }
 }
 

@@ -74,12 +74,12 @@ __global__ void __launch_bounds__(kWarps* kLanes, N <= 8 ? 3 : 2)
       }
       if (count == 0) continue;
       char* to = FinishedAt(t, z, y, segment + first);
-      const int offset = StagingOffset(to);
+      const int offset = FinishedOffset(t, to);
       if (done.finished != 0) {
         StageFinished(t, done.finished, sum, offset + (lane * K - first) * t.voxel_bytes, staged);
       }
       __syncwarp();
-      CopyStaged(staged, offset, count * t.voxel_bytes, to, lane);
+      CopyFinished(t, staged, offset, count, to, lane);
       __syncwarp();
     }
   }

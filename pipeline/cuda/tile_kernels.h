@@ -63,7 +63,7 @@ struct AxisWindows {
 // batches wait in `sums`; those outside the interior stay there (seams). Tiles of a unit come in
 // ascending order, so what `sums` holds of a voxel before its first tile was added is never read:
 // it need not be cleared.
-inline constexpr int kMaxFused = 32;  // sums of a voxel that may be finished so
+inline constexpr int kMaxFused = 32;  // sums of a voxel that a launch has registers for
 
 struct BlendTilesTask {
   const void* output;  // slot 0; slots follow each other without gaps
@@ -81,12 +81,18 @@ struct BlendTilesTask {
   int64_t interior_begin[3], interior_shape[3];  // in the cover; shape 0: all is seam
   float* sums;                                   // planar [out_count, cover]
   // All sums stay, for Finalize(), and `finalize` is not looked at. Needed for more than kMaxFused
-  // of them.
+  // of them unless FinishesInParts().
   bool keep;
   // Accumulators (0, 1, 2, ..., all of them), posts, terms, dtype, out (dense over the interior),
   // overflow; its sums and region are not looked at.
   FinalizeTask finalize;
+  // Of a part of more than kMaxFused sums, else 0: all channels of a stored voxel, of which
+  // `finalize` makes some. `finalize.out` is where the first of those goes.
+  int32_t stored_channels;
 };
+// Whether each channel can be finished without the others, so that more than kMaxFused sums can be,
+// some at a time: they are colours, and no post operation looks at several.
+bool FinishesInParts(const FinalizeTask& task);
 void BlendTiles(const BlendTilesTask& task, const TileRun& run, Stream stream);
 
 }  // namespace tilery::cuda

@@ -39,6 +39,14 @@ void RequireFinish(const BlendTilesTask& task) {
 
 }  // namespace
 
+bool FinishesInParts(const FinalizeTask& task) {
+  for (int p = 0; p < task.posts; ++p) {
+    if (task.post[p].kind == PostKind::kSoftmax || task.post[p].kind == PostKind::kArgmax)
+      return false;
+  }
+  return task.alphas == 0;
+}
+
 GatherLaunch MakeGatherLaunch(const GatherTask& task, const TileStarts& starts,
                               const TileRun& run) {
   RequireRun(starts.count, run);
@@ -49,6 +57,7 @@ GatherLaunch MakeGatherLaunch(const GatherTask& task, const TileStarts& starts,
           "a tile has 1 to 2^31 - 1 voxels");
   GatherLaunch launch{};
   launch.task = task;
+  if (task.channels == 1) launch.task.layout = ModelLayout::kPlanar;  // both are the same
   launch.starts = starts;
   launch.run = run;
   launch.voxels = static_cast<uint32_t>(Voxels(task.tile));
@@ -56,7 +65,7 @@ GatherLaunch MakeGatherLaunch(const GatherTask& task, const TileStarts& starts,
   launch.tile_x = MakeDivisor(static_cast<uint32_t>(task.tile[2]));
   launch.count_y = MakeDivisor(static_cast<uint32_t>(starts.count[1]));
   launch.count_x = MakeDivisor(static_cast<uint32_t>(starts.count[2]));
-  launch.staging = task.layout == ModelLayout::kPlanar
+  launch.staging = launch.task.layout == ModelLayout::kPlanar
                        ? 0
                        : static_cast<int32_t>(StagingBytes(kLanes * GatheredBytes(launch)));
   return launch;
@@ -91,12 +100,21 @@ CoverBox CoverOf(const TileCovers& covers, const TileRun& run) {
 }
 
 BlendTilesTask PartOf(const BlendTilesTask& task, int32_t first) {
-  Require(task.keep && !task.mean && task.out_count <= kMaxSums,
-          "33 to 256 sums of a voxel are channels of the model and are kept");
+  Require(!task.mean && task.out_count <= kMaxSums,
+          "33 to 256 sums of a voxel are channels of the model");
   BlendTilesTask part = task;
   part.out_count = std::min(task.out_count - first, kMaxFused);
   std::copy_n(task.out + first, part.out_count, part.out);
   part.sums = task.sums + first * Voxels(task.cover_shape);
+  if (task.keep) return part;
+  RequireFinish(task);
+  Require(FinishesInParts(task.finalize),
+          "33 to 256 sums of a voxel are kept if they can't be finished one by one");
+  FinalizeTask& finalize = part.finalize;
+  part.stored_channels = finalize.out_channels;
+  finalize.out = static_cast<char*>(finalize.out) +
+                 first * static_cast<int64_t>(DTypeSize(finalize.dtype));
+  finalize.colours = finalize.out_channels = part.out_count;
   return part;
 }
 
@@ -132,10 +150,15 @@ BlendLaunch MakeBlendLaunch(const BlendTilesTask& task, const TileRun& run, int 
     launch.interior_end[a] = static_cast<int32_t>(interior_end);
     launch.tile[a] = static_cast<int32_t>(task.tile_shape[a]);
   }
+  launch.consecutive = !task.mean;
+  for (int c = 1; c < task.out_count; ++c)
+    launch.consecutive = launch.consecutive && task.out[c] == task.out[0] + c;
   // Groups of voxels begin at multiples in the cover, so that sums can be written together.
   launch.x_begin = launch.region_begin[2] / kLanes * kLanes;
   if (task.keep) return launch;
-  launch.voxel_bytes = finalize.out_channels * static_cast<int32_t>(DTypeSize(finalize.dtype));
+  const auto size = static_cast<int32_t>(DTypeSize(finalize.dtype));
+  launch.voxel_bytes = finalize.out_channels * size;
+  launch.pitch = task.stored_channels > 0 ? task.stored_channels * size : launch.voxel_bytes;
   launch.staging =
       static_cast<int32_t>(StagingBytes(int64_t{kLanes} * voxels_per_lane * launch.voxel_bytes));
   launch.alpha = finalize.alphas > 0;

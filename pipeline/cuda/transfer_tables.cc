@@ -50,6 +50,8 @@ TransferTables::TransferTables(const Transfer& t, AllocationCount& count, cudaSt
     label_count_ = static_cast<int32_t>(op.values.size());
   }
   Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  const bool mean = tiled_ && t.passes[0].reduce == Pass::Reduce::kMean;
+  fused_ = tiled_ && (t.accumulators <= kMaxFused || (!mean && FinishesInParts(Finish())));
 }
 
 const float* TransferTables::Put(const std::vector<float>& values, AllocationCount& count,

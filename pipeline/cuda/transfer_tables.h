@@ -24,7 +24,7 @@ class TransferTables {
   // One pass, with the model: units of such jobs are blended many tiles at a time.
   bool tiled() const { return tiled_; }
   // And finished in the same kernel.
-  bool fused() const { return tiled_ && transfer.accumulators <= kMaxFused; }
+  bool fused() const { return fused_; }
 
   // With `channel`, `channels`, `dtype`, `pad` set.
   GatherTask Gather(const Pass& pass, PadMode pad, bool replace_nonfinite) const;
@@ -36,7 +36,7 @@ class TransferTables {
   InputChannel Channel(const InputTables::Channel& channel, int32_t stored,
                        const float* values) const;
 
-  bool tiled_;
+  bool tiled_, fused_ = false;
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
   std::vector<const float*> model_values_;  // per model input channel; null: computed
   const double* labels_ = nullptr;

@@ -238,6 +238,8 @@ void Run(int rounds) {
   const Shape leaves{"8^3 x1 f32", {128, 128, 256}, {8, 8, 8}, {0, 0, 0}, 1, ModelType::kF32};
   const Shape shared{"8^3 x1 f32, overlap 2", {98, 98, 194}, {8, 8, 8}, {2, 2, 2}, 1,
                      ModelType::kF32};
+  const Shape stored{"8^3 x1 f16", {128, 128, 256}, {8, 8, 8}, {0, 0, 0}, 1, ModelType::kF16};
+  const Shape latents{"2^3 x64 f16", {32, 32, 64}, {2, 2, 2}, {0, 0, 0}, 64, ModelType::kF16};
   for (const auto layout : {ModelLayout::kPlanar, ModelLayout::kChannelsLast}) {
     for (DType dtype : {DType::kU8, DType::kU16, DType::kF32})
       Blend(bench, pictures, layout, dtype);
@@ -255,6 +257,9 @@ void Run(int rounds) {
   Blend(bench, shared, ModelLayout::kPlanar, DType::kF32);
   Gather(bench, leaves, ModelLayout::kPlanar, DType::kF32, false);
   Gather(bench, shared, ModelLayout::kPlanar, DType::kF32, false);
+  Gather(bench, stored, ModelLayout::kChannelsLast, DType::kF16, false);
+  for (const auto layout : {ModelLayout::kPlanar, ModelLayout::kChannelsLast})
+    Blend(bench, latents, layout, DType::kF16);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Batches that memory runs out in: tried once more, gathered anew. On the CPU, over a device whose
-// lanes fail on purpose.
+// Batches that memory runs out in: tried once more, gathered anew. Units that can't be opened. On
+// the CPU, over a device that fails on purpose.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,6 +20,31 @@ struct Script {
   int forwards = 0, freed = 0;
   int64_t gathered = 0;
   std::vector<int> freed_after;  // forwards that had been asked for by then
+  std::vector<int64_t> closed;   // items whose units can't be opened
+  bool early = false;            // Device::opens_early()
+  std::vector<int64_t> begun;    // units, in the order of Begin()
+};
+
+class NotedUnit final : public UnitMemory {
+ public:
+  NotedUnit(std::unique_ptr<UnitMemory> unit, int64_t number, Script& script)
+      : unit_(std::move(unit)), number_(number), script_(script) {}
+  UnitMemory& inner() { return *unit_; }
+  void Begin() override { script_.begun.push_back(number_); }
+  int64_t nonfinite_in() const override { return unit_->nonfinite_in(); }
+  void Blend(int64_t run, int64_t count, std::shared_ptr<const BatchOutput> output,
+             int64_t slot) override {
+    unit_->Blend(run, count, std::move(output), slot);
+  }
+  void BlendWithoutModel() override { unit_->BlendWithoutModel(); }
+  void Finalize(std::function<void(InferResult)> ready) override {
+    unit_->Finalize(std::move(ready));
+  }
+
+ private:
+  const std::unique_ptr<UnitMemory> unit_;
+  const int64_t number_;
+  Script& script_;
 };
 
 class FailingLane final : public Lane {
@@ -28,7 +53,7 @@ class FailingLane final : public Lane {
       : lane_(std::move(lane)), script_(script) {}
   void Gather(int64_t slot, UnitMemory& unit, int64_t run, int64_t count) override {
     script_.gathered += count;
-    lane_->Gather(slot, unit, run, count);
+    lane_->Gather(slot, static_cast<NotedUnit&>(unit).inner(), run, count);
   }
   void Repeat(int64_t from, int64_t to) override { lane_->Repeat(from, to); }
   std::shared_ptr<const BatchOutput> Forward() override {
@@ -46,7 +71,7 @@ class FailingLane final : public Lane {
     script_.freed_after.push_back(script_.forwards);
   }
   std::shared_ptr<const BatchOutput> Careful(UnitMemory& unit, int64_t run) override {
-    return lane_->Careful(unit, run);
+    return lane_->Careful(static_cast<NotedUnit&>(unit).inner(), run);
   }
 
  private:
@@ -61,7 +86,14 @@ class FailingDevice final : public Device {
   std::unique_ptr<Lane> MakeLane() override {
     return std::make_unique<FailingLane>(device_->MakeLane(), script_);
   }
-  std::unique_ptr<UnitMemory> Open(const InferWork& work) override { return device_->Open(work); }
+  std::unique_ptr<UnitMemory> Open(const InferWork& work) override {
+    const auto& closed = script_.closed;
+    if (std::find(closed.begin(), closed.end(), work.item) != closed.end()) {
+      throw Error(Fault::kInput, work.item_name + ": planted refusal");
+    }
+    return std::make_unique<NotedUnit>(device_->Open(work), work.unit, script_);
+  }
+  bool opens_early() const override { return script_.early; }
 
  private:
   const std::unique_ptr<Device> device_;
@@ -121,6 +153,38 @@ TEST(EngineMemory, ASecondFailureOfTheSameBatchIsTransient) {
   EXPECT_NE(what.find("planted failure 1"), std::string::npos) << what;
   EXPECT_NE(what.find("item"), std::string::npos) << what;
   EXPECT_EQ(script.freed, 1);
+}
+
+TEST(EngineMemory, AUnitThatCanNotBeOpenedFailsAloneAndTheOthersBeginInTheirOrder) {
+  Item item = MakePicture({1, 200, 300}, 3, DType::kU8, DType::kU8, 32, 8);
+  item.sizing.tiles = 4;
+  for (const bool early : {false, true}) {
+    std::vector<InferWork> works = WorksOf(item);
+    ASSERT_GT(works.size(), 6u);
+    for (InferWork& work : works) work.item = work.unit % 3;
+    Script script;
+    script.closed = {1};
+    script.early = early;
+    const EngineOptions options = OptionsFor(item, "conv", 3);
+    Profile profile;
+    const auto engine =
+        MakeEngine(options, std::make_unique<FailingDevice>(options, script), profile);
+    std::vector<int64_t> others;
+    for (const InferWork& work : works) {
+      if (work.item != 1) others.push_back(work.unit);
+    }
+    const auto results = RunAll(*engine, works);
+    for (size_t i = 0; i < works.size(); ++i) {
+      if (works[i].item != 1) {
+        EXPECT_TRUE(std::holds_alternative<InferOutput>(results[i])) << i << early;
+        continue;
+      }
+      Fault fault{};
+      EXPECT_NE(WhatOf(results[i], fault).find("planted refusal"), std::string::npos) << i << early;
+      EXPECT_EQ(fault, Fault::kInput);
+    }
+    EXPECT_EQ(script.begun, early ? others : std::vector<int64_t>{});
+  }
 }
 
 TEST(EngineMemory, OtherFaultsAreNotTriedAgain) {

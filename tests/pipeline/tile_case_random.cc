@@ -46,17 +46,24 @@ std::vector<PostOp> RandomPost(RandomTiling& random, int32_t colours, bool* labe
   return post;
 }
 
-// More than the kernels have registers for.
-void KeepManySums(RandomTiling& random, TileCase& c) {
+// More than the kernels have registers for: kept, or finished some at a time.
+void GiveManySums(RandomTiling& random, TileCase& c) {
   Transfer& t = c.transfer;
-  t.accumulators = t.out_channels = static_cast<int32_t>(random.Pick(33, 70));
+  constexpr int32_t kEven[] = {64, 96, 40};  // whose parts often are whole words
+  t.accumulators = static_cast<int32_t>(random.Pick(0, 1) == 0 ? random.Pick(33, 70)
+                                                               : kEven[random.Pick(0, 2)]);
+  t.out_channels = t.accumulators;
   t.model_out = t.accumulators + static_cast<int32_t>(random.Pick(0, 2));
   Pass& pass = t.passes[0];
   pass.out_count = t.accumulators;
   pass.out.clear();
+  const bool in_order = random.Pick(0, 1) == 0;
   for (int k = 0; k < t.accumulators; ++k)
-    pass.out.push_back(static_cast<int32_t>(random.Pick(0, t.model_out - 1)));
-  t.post.clear();
+    pass.out.push_back(in_order ? k : static_cast<int32_t>(random.Pick(0, t.model_out - 1)));
+  std::erase_if(t.post, [](const PostOp& op) {
+    return op.kind == PostOp::Kind::kSoftmax || op.kind == PostOp::Kind::kArgmax ||
+           op.kind == PostOp::Kind::kLabels;
+  });
   t.labels = false;
   c.sizing.channels = t.accumulators;
 }
@@ -159,8 +166,9 @@ TileCase RandomTileCase(uint32_t seed) {
     if (op.kind == PostOp::Kind::kArgmax && colours > 0) t.out_channels = 1;
   }
   c.keep = random.Pick(0, 9) == 0;
-  if (c.keep && pass.reduce != Pass::Reduce::kMean && random.Pick(0, 3) == 0) {
-    KeepManySums(random, c);
+  if (pass.reduce != Pass::Reduce::kMean && !pass.is_alpha &&
+      random.Pick(0, c.keep ? 3 : 12) == 0) {
+    GiveManySums(random, c);
   }
   return c;
 }

@@ -122,14 +122,14 @@ class OnHost final : public TileBackend {
     if (count == 0) return;
     ASSERT_EQ(count, last - first + 1) << "finished voxels are not one run";
     char* to = cuda::FinishedAt(t, z, y, x + first);
-    const int offset = cuda::StagingOffset(to);
+    const int offset = cuda::FinishedOffset(t, to);
     for (int lane = 0; lane < kLanes; ++lane) {
       if (done[lane].finished == 0) continue;
       cuda::StageFinished(t, done[lane].finished, sum[lane],
                           offset + (lane * K - first) * t.voxel_bytes, memory);
     }
     for (int lane = 0; lane < kLanes; ++lane) {
-      cuda::CopyStaged(memory, offset, count * t.voxel_bytes, to, lane);
+      cuda::CopyFinished(t, memory, offset, count, to, lane);
     }
   }
 
