@@ -73,9 +73,10 @@ bool UnitQueue::Waits(int64_t lease) const {
 }
 
 size_t UnitQueue::ActiveOf(WorkerIndex worker) const {
-  const std::set<int64_t>& leases = workers_[worker].leases;
-  return leases.size() - static_cast<size_t>(std::count_if(leases.begin(), leases.end(),
-                                                           [&](int64_t l) { return Waits(l); }));
+  const auto waiting = std::count_if(early_.begin(), early_.end(), [&](const auto& early) {
+    return Holds(early.second, worker) && Waits(early.second);
+  });
+  return HeldBy(worker) - static_cast<size_t>(waiting);
 }
 
 void UnitQueue::AbandonEarly(WorkerIndex worker) {
