@@ -29,8 +29,12 @@
 //                  more = false: there is nothing else now
 //     renewed  {sent_us}
 //                  an echo: leases are good for lease_s from the time that was sent
-//     drop     {leases: [...]}
-//                  no longer wanted: abandon them without an outcome
+//     bricks   {lease, bricks: [[block, file, key], ...]}
+//                  of an assemble unit that was leased with bricks missing: these are there now
+//     drop     {leases: [...], early: bool}
+//                  no longer wanted: abandon them without an outcome. early: likewise all assemble
+//                  units that were leased with bricks missing, some of which may have been
+//                  announced over a link that broke
 //     drain    {}  finish or abandon what is begun, send no more `want`
 //     end      {}  all done: send bye and exit
 #pragma once
@@ -44,7 +48,7 @@ namespace tilery {
 
 using Json = nlohmann::json;
 
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 inline constexpr size_t kMaxHello = 4096;
 inline constexpr size_t kMaxFrame = 64 << 20;
 

@@ -4,6 +4,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   grants.cc
   ledger.cc
   queue.cc
+  queue_workers.cc
   resume.cc
   sessions.cc
   settlement.cc

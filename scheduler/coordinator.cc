@@ -70,6 +70,7 @@ struct Coordinator::Impl {
     if (hello.value("epoch", int64_t{-1}) != ledger.epoch()) {
       throw Error(Fault::kInternal, "a worker of another run greets");
     }
+    const size_t known = sessions.all().size();
     Session& session = sessions.Join(peer, hello, queue, Now());
     // Its renewals would keep those leases for ever that a broken link has swallowed.
     Later([this, &session, newest = hello.value("lease", int64_t{0})] {
@@ -80,6 +81,8 @@ struct Coordinator::Impl {
                        {"lease_s", options.lease_s},
                        {"margin_s", options.lease_s * kMarginShare},
                        {"context", welcome_context}});
+    if (sessions.all().size() == known)
+      server.Send(peer, {{"type", "drop"}, {"leases", Json::array()}, {"early", true}});
     if (drain_since) server.Send(peer, {{"type", "drain"}});
     if (end_since) server.Send(peer, {{"type", "end"}});
     queue.Renew(session.index, Now());
@@ -156,7 +159,7 @@ struct Coordinator::Impl {
       } else if (s->killed_at >= 0 && now - s->killed_at > kKillTime) {
         Bury(*s, s->hung);
       } else if (s->killed_at < 0 && s->peer != 0 &&
-                 (queue.HeldBy(s->index) > 0 || s->phase != "run") &&
+                 (queue.ActiveOf(s->index) > 0 || s->phase != "run") &&
                  now - s->changed_at > SessionTable::HungLimit(*s, options.hung_s)) {
         s->hung = "no sign of progress for " +
                   std::to_string(static_cast<int>(now - s->changed_at)) + " s in phase '" +
@@ -198,6 +201,11 @@ struct Coordinator::Impl {
     }
     for (auto& [peer, leases] : drops) {
       server.Send(peer, {{"type", "drop"}, {"leases", std::move(leases)}});
+    }
+    for (auto& [session, lease, bricks] :
+         ForwardBricks(sessions, queue, settlement.TakeAwaited(), Now())) {
+      server.Send(session->peer,
+                  {{"type", "bricks"}, {"lease", lease}, {"bricks", std::move(bricks)}});
     }
   }
 

@@ -53,7 +53,8 @@ std::vector<LeaseAnswer> GrantLeases(
         continue;
       }
       any = true;
-      if (queue.HeldBy(s.index) == 1) s.changed_at = now;  // an idle worker shows no progress
+      // An idle worker shows no progress.
+      if (!grant->early && queue.ActiveOf(s.index) == 1) s.changed_at = now;
       Charge(s, *grant, builder);
       try {
         answers[i].leases.push_back({{"lease", grant->lease},
@@ -71,6 +72,23 @@ std::vector<LeaseAnswer> GrantLeases(
     return answer.leases.empty() && !answer.session->asked;
   });
   for (LeaseAnswer& answer : answers) answer.session->asked = false;
+  return answers;
+}
+
+std::vector<BrickAnswer> ForwardBricks(SessionTable& sessions, const UnitQueue& queue,
+                                       const std::map<int64_t, std::vector<Brick>>& awaited,
+                                       double now) {
+  std::vector<BrickAnswer> answers;
+  for (const auto& [item, bricks] : awaited) {
+    const auto early = queue.EarlyLease(item);
+    if (!early) continue;
+    Session& s = *sessions.ByIndex(early->worker);
+    if (!s.alive || s.peer == 0) continue;
+    answers.push_back({&s, early->lease, ToJson(bricks)});
+    // If it was only waiting, it showed no progress until now.
+    const size_t only_this = queue.Waits(early->lease) ? 0 : 1;
+    if (queue.ActiveOf(s.index) == only_this) s.changed_at = now;
+  }
   return answers;
 }
 

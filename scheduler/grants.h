@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,17 @@ struct LeaseAnswer {
 std::vector<LeaseAnswer> GrantLeases(
     SessionTable& sessions, UnitQueue& queue, WorkBuilder& builder, double now,
     const std::function<void(int64_t item, std::string why)>& fail);
+
+// Bricks for a worker that assembles their item already.
+struct BrickAnswer {
+  Session* session = nullptr;
+  int64_t lease = 0;
+  Json bricks;
+};
+// `awaited`: by item. A worker without a link gets none: what it assembles early is leased again
+// when it is back.
+std::vector<BrickAnswer> ForwardBricks(SessionTable& sessions, const UnitQueue& queue,
+                                       const std::map<int64_t, std::vector<Brick>>& awaited,
+                                       double now);
 
 }  // namespace tilery

@@ -70,7 +70,7 @@ struct UnitRef {
 };
 
 // Order within an item: stage, infer 0..n-1, assemble. Infer units wait for the stage unit,
-// assemble for all infer units of the item.
+// assemble for all infer units of the item, though it may be begun before (scheduler/queue.h).
 struct Plan {
   std::vector<ItemParams> params;
   std::vector<Item> items;

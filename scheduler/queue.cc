@@ -89,6 +89,7 @@ std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room&
   if (room.stage && !ready_stage_.empty()) return GrantTo(worker, *ready_stage_.begin(), now);
   if (room.infer && !returned_infer_.empty()) return GrantTo(worker, *returned_infer_.begin(), now);
   if (const auto unit = Fresh(room)) return GrantTo(worker, *unit, now);
+  if (const auto unit = Early(); unit && room.assemble) return GrantTo(worker, *unit, now);
   return std::nullopt;
 }
 
@@ -131,6 +132,7 @@ void UnitQueue::Admit(int64_t item) {
   e.state = EntryState::kStarted;
   scratch_used_ += e.scratch;
   if (e.scratch > 0) ++started_;
+  if (e.infer_units > 1) unassembled_.insert(item);
   if (e.staged && e.infer_left == 0) {
     // All that it would feed is there.
     e.stage_done = e.stage_skipped = true;
@@ -154,7 +156,11 @@ UnitQueue::Grant UnitQueue::GrantTo(WorkerIndex worker, int64_t unit, double now
   leases_.emplace(lease, Held{unit, worker});
   SetState(unit, UnitState::kLeased);
   const UnitRef ref = Find(unit);
-  return {lease, unit, ref.item, ref.block, ref.kind};
+  const bool assemble = ref.kind == UnitKind::kAssemble;
+  const bool early = assemble && entries_[ref.item].infer_left > 0;
+  if (assemble) entries_[ref.item].smooth = false;
+  if (early) early_[ref.item] = lease;
+  return {lease, unit, ref.item, ref.block, ref.kind, early};
 }
 
 bool UnitQueue::Ready(const Entry& entry, int64_t unit) const {
@@ -193,26 +199,6 @@ void UnitQueue::OfferReturned(int64_t item) {
   }
 }
 
-// ---- time ----
-
-void UnitQueue::Renew(WorkerIndex worker, double now) {
-  workers_[worker].deadline = std::max(workers_[worker].deadline, now + options_.lease_s);
-}
-
-void UnitQueue::Extend(double seconds) {
-  for (Worker& w : workers_) w.deadline += seconds;
-}
-
-std::vector<UnitQueue::CameBack> UnitQueue::Expire(double now) {
-  std::vector<CameBack> back;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].leases.empty() || workers_[i].deadline >= now) continue;
-    const std::set<int64_t> leases = workers_[i].leases;
-    for (int64_t lease : leases) back.push_back(Return(lease, static_cast<WorkerIndex>(i), true));
-  }
-  return back;
-}
-
 // ---- what became of it ----
 
 bool UnitQueue::Finish(int64_t lease, int64_t unit, std::vector<Dropped>& dropped) {
@@ -244,8 +230,9 @@ bool UnitQueue::Finish(int64_t lease, int64_t unit, std::vector<Dropped>& droppe
       --e.infer_left;
       if (e.infer_units == 1) {
         CloseItem(item, EntryState::kDone, dropped);
-      } else if (e.infer_left == 0) {
-        Offer(e.first_unit + e.units() - 1);
+      } else if (const int64_t assemble = e.first_unit + e.units() - 1;
+                 e.infer_left == 0 && state(assemble) != UnitState::kLeased) {
+        Offer(assemble);
       }
       break;
     default:
@@ -288,23 +275,6 @@ UnitQueue::CameBack UnitQueue::LoseResult(int64_t lease, WorkerIndex worker, int
   return Judge(unit);
 }
 
-std::vector<UnitQueue::CameBack> UnitQueue::WorkerDied(WorkerIndex worker) {
-  std::vector<CameBack> back;
-  const std::set<int64_t> leases = workers_[worker].leases;
-  for (int64_t lease : leases) {
-    AddDeath(leases_.at(lease).unit);
-    back.push_back(Return(lease, worker, true));
-  }
-  return back;
-}
-
-void UnitQueue::Abandon(WorkerIndex worker) { AbandonUnheard(worker, 0); }
-
-void UnitQueue::AbandonUnheard(WorkerIndex worker, int64_t newest) {
-  const std::set<int64_t> leases = workers_[worker].leases;
-  for (auto it = leases.upper_bound(newest); it != leases.end(); ++it) Return(*it, worker, false);
-}
-
 std::vector<UnitQueue::Dropped> UnitQueue::Fail(int64_t item) {
   std::vector<Dropped> dropped;
   if (ItemOpen(item)) CloseItem(item, EntryState::kFailed, dropped);
@@ -329,6 +299,7 @@ int64_t UnitQueue::LeaseOf(int64_t unit, int64_t guess) const {
 void UnitQueue::Release(int64_t lease) {
   const Held held = leases_.at(lease);
   leases_.erase(lease);
+  std::erase_if(early_, [lease](const auto& early) { return early.second == lease; });
   workers_[held.worker].leases.erase(lease);
   workers_[held.worker].suspect = false;
 }
@@ -341,6 +312,7 @@ void UnitQueue::CloseItem(int64_t item, EntryState state_now, std::vector<Droppe
   }
   e.state = state_now;
   open_items_.erase(item);
+  unassembled_.erase(item);
   for (int64_t unit = e.first_unit; unit < e.first_unit + e.units(); ++unit) {
     if (state(unit) == UnitState::kDone) continue;
     Withdraw(unit);
@@ -401,11 +373,13 @@ void UnitQueue::SetState(int64_t unit, UnitState to) {
 void UnitQueue::AddAttempt(int64_t unit) {
   const int n = std::min(attempts(unit) + 1, 7);
   bytes_[unit] = static_cast<uint8_t>((bytes_[unit] & ~(7 << 2)) | n << 2);
+  entries_[ItemOf(unit)].smooth = false;
 }
 
 void UnitQueue::AddDeath(int64_t unit) {
   const int n = std::min(deaths(unit) + 1, 3);
   bytes_[unit] = static_cast<uint8_t>((bytes_[unit] & ~(3 << 5)) | n << 5);
+  WithdrawEarly(ItemOf(unit));
 }
 
 }  // namespace tilery

@@ -4,8 +4,16 @@
 //
 // Order of choice: suspects for an idle worker; assemble units that are ready, then stage units;
 // units that came back; fresh units of started items in plan order; the next item in plan order, if
-// it may start. Only the head of the line is tried, so a large item is never starved by small ones
-// behind it.
+// it may start; an assemble unit early. Only the head of the line is tried, so a large item is
+// never starved by small ones behind it.
+//
+// Early: the oldest item that is not assembled yet, once one in kEarlyShare of its infer units is
+// done. Its assemble unit then waits for the others while they are inferred, and is in no one's way
+// meanwhile: they have their scratch already, and no unit but theirs is waited for. It is tried
+// once, and only if none of the item's units has failed. Waiting is no fault: if its worker dies or
+// falls silent before all bricks are there, the unit costs no attempt. It is withdrawn if one of
+// the units becomes a suspect, which might never be leased as long as a worker holds what waits for
+// it.
 //
 // Items that take scratch start while MayStart() allows it: within the limit, and no further ahead
 // of what is inferred and assembled than keeps every worker busy, however many items there are.
@@ -19,10 +27,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan.h"
@@ -42,6 +52,10 @@ inline constexpr int64_t kItemsAnyway = 3;
 inline constexpr int64_t kItemsPerWorker = 8;
 inline constexpr int64_t kEasyScratch = int64_t{8} << 30;  // bytes
 
+// An assemble unit is leased early once one in so many of its item's infer units is done: soon
+// enough to catch up with them before the last one, late enough to seldom be in vain.
+inline constexpr int64_t kEarlyShare = 2;
+
 // What a worker has room for.
 struct Room {
   bool infer = false, stage = false, assemble = false;
@@ -54,6 +68,7 @@ class UnitQueue {
     int64_t lease = 0;  // rises with every grant; serves as the attempt number in file names, too
     int64_t unit = 0, item = 0, block = 0;
     UnitKind kind = UnitKind::kInfer;
+    bool early = false;  // assemble: before all bricks are there
   };
   struct Dropped {
     WorkerIndex worker = 0;
@@ -96,6 +111,8 @@ class UnitQueue {
   void Abandon(WorkerIndex worker);  // all its leases come back, nobody is to blame
   // The same for those above `newest`: they were lost on their way to the worker.
   void AbandonUnheard(WorkerIndex worker, int64_t newest);
+  // The same for assemble units that it was leased early: bricks may have been lost on their way.
+  void AbandonEarly(WorkerIndex worker);
   std::vector<CameBack> Expire(double now);  // leases that were not renewed
   std::vector<Dropped> Fail(int64_t item);   // cancels all its other units
 
@@ -104,6 +121,13 @@ class UnitQueue {
   bool Holds(int64_t lease, WorkerIndex worker) const;
   int64_t UnitOf(int64_t lease) const { return leases_.at(lease).unit; }  // of a lease that is held
   size_t HeldBy(WorkerIndex worker) const { return workers_[worker].leases.size(); }
+  // Of these, leases that can go on: all but assemble units whose bricks are not all there.
+  size_t ActiveOf(WorkerIndex worker) const;
+  bool Waits(int64_t lease) const;  // is such an assemble unit's
+  // The lease of the item's assemble unit, if it was leased early and is still held.
+  std::optional<Dropped> EarlyLease(int64_t item) const;
+  // Early leases that ended since the last call although their workers have not said so.
+  std::vector<Dropped> TakeWithdrawn() { return std::exchange(withdrawn_, {}); }
   bool ItemOpen(int64_t item) const;  // neither done nor failed nor unchanged
   bool UnitDone(int64_t unit) const;
   int attempts(int64_t unit) const { return bytes_[unit] >> 2 & 7; }  // failed ones
@@ -122,6 +146,7 @@ class UnitQueue {
     int32_t infer_units = 0, infer_left = 0, next_block = 0;
     EntryState state = EntryState::kNew;
     bool staged = false, stage_done = false, stage_skipped = false;
+    bool smooth = true;  // until one of its units fails or is lost, or its assemble unit is leased
     int64_t units() const { return (staged ? 1 : 0) + infer_units + (infer_units > 1 ? 1 : 0); }
   };
   struct Held {
@@ -152,6 +177,8 @@ class UnitQueue {
   void OfferReturned(int64_t item);
   Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
   std::optional<int64_t> Fresh(const Room& room);
+  std::optional<int64_t> Early() const;
+  void WithdrawEarly(int64_t item);
   int64_t LeaseOf(int64_t unit, int64_t guess) const;
   void Release(int64_t lease);
   CameBack Judge(int64_t unit);
@@ -164,7 +191,10 @@ class UnitQueue {
   std::unordered_map<int64_t, Held> leases_;
   // Units.
   std::set<int64_t> ready_stage_, ready_assemble_, returned_infer_, suspects_;
-  std::set<int64_t> open_items_;  // started, with fresh infer units
+  std::set<int64_t> open_items_;      // started, with fresh infer units
+  std::set<int64_t> unassembled_;     // started, with an assemble unit
+  std::map<int64_t, int64_t> early_;  // item -> lease of its assemble unit, held since it was early
+  std::vector<Dropped> withdrawn_;
   int64_t next_item_ = 0, next_lease_ = 1, scratch_used_ = 0;
   int64_t workers_alive_ = 1, started_ = 0;  // items under way that take scratch
   Counts counts_;

@@ -131,6 +131,7 @@ void Settlement::Accept(Session& session, const UnitRef& ref, int64_t unit, cons
   if (ref.kind == UnitKind::kInfer && item.infer_units > 1) {
     const std::string key = builder_.BrickKey(ref.item, ref.block);
     ledger_.RecordBrick({key, done.file, done.published.size, done.published.hash, done.tiles});
+    if (queue_.EarlyLease(ref.item)) awaited_[ref.item].push_back({ref.block, done.file, key});
     return;
   }
   ledger_.RecordOutput(
@@ -170,6 +171,7 @@ void Settlement::Left(Session& session) { queue_.Abandon(session.index); }
 
 void Settlement::Rejoined(Session& session, int64_t newest) {
   queue_.AbandonUnheard(session.index, newest);
+  queue_.AbandonEarly(session.index);
 }
 
 void Settlement::Expire(double now) {
@@ -225,6 +227,7 @@ std::vector<UnitQueue::Dropped> Settlement::Commit() {
     std::filesystem::remove(scratch_ / file, ignored);
   }
   remove_.clear();
+  for (const auto& withdrawn : queue_.TakeWithdrawn()) dropped_.push_back(withdrawn);
   return std::exchange(dropped_, {});
 }
 

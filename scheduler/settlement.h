@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "scheduler/coordinator.h"
@@ -30,13 +32,16 @@ class Settlement {
   void Take(Session& session, int64_t lease, int64_t unit, const Outcome& outcome);
   void Died(Session& session, const std::string& how);  // its process; its leases come back
   void Left(Session& session);                          // by `bye`; they come back without blame
-  void Rejoined(Session& session, int64_t newest);      // those above `newest` come back likewise
+  // Those above `newest` come back likewise, and what assembles early.
+  void Rejoined(Session& session, int64_t newest);
   void Expire(double now);
   void FailItem(int64_t item, const std::string& stage, const std::string& reason);
 
   // Leases that nobody waits for any more, since the last call. Error of the ledger: nothing of
   // what was collected counts, and the run must end.
   std::vector<UnitQueue::Dropped> Commit();
+  // After it: bricks, by item, that came since the last call while their item was being assembled.
+  std::map<int64_t, std::vector<Brick>> TakeAwaited() { return std::exchange(awaited_, {}); }
 
   const RunResult& result() const {
     return result_;
@@ -65,6 +70,7 @@ class Settlement {
   std::unordered_set<int64_t> again_;  // units whose accepted result was lost: not accepted twice
   std::vector<std::string> remove_;    // files in scratch, after the commit
   std::vector<UnitQueue::Dropped> dropped_;
+  std::map<int64_t, std::vector<Brick>> awaited_;
   bool bricks_consumed_ = false;
 };
 

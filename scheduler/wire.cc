@@ -23,12 +23,6 @@ Json LibrariesToJson(const std::vector<OperatorLibrary>& libraries) {
   return json;
 }
 
-Json BrickToJson(const Brick& brick) { return {brick.block, brick.file, brick.key}; }
-
-Brick BrickFromJson(const Json& json) {
-  return {json.at(0).get<int64_t>(), json.at(1).get<std::string>(), json.at(2).get<std::string>()};
-}
-
 }  // namespace
 
 Json ToJson(const FileStamp& stamp) {
@@ -120,10 +114,8 @@ Json ToJson(const UnitWork& work) {
     const UnitSizing& s = work.sizing;
     json["sizing"] = {s.tiles, s.accumulator_bytes, s.channels, s.tail_begin};
   }
-  if (!work.bricks.empty()) {
-    Json& bricks = json["bricks"] = Json::array();
-    for (const Brick& brick : work.bricks) bricks.push_back(BrickToJson(brick));
-  }
+  Put(json, "bricks_missing", work.bricks_missing, usual.bricks_missing);
+  if (!work.bricks.empty()) json["bricks"] = ToJson(work.bricks);
   return json;
 }
 
@@ -149,10 +141,27 @@ UnitWork UnitWorkFromJson(const Json& json) {
       s->at(2).get_to(work.sizing.channels);
       s->at(3).get_to(work.sizing.tail_begin);
     }
-    if (const auto bricks = json.find("bricks"); bricks != json.end()) {
-      for (const Json& brick : *bricks) work.bricks.push_back(BrickFromJson(brick));
-    }
+    Get(json, "bricks_missing", work.bricks_missing);
+    if (const auto found = json.find("bricks"); found != json.end())
+      work.bricks = BricksFromJson(*found);
     return work;
+  });
+}
+
+Json ToJson(const std::vector<Brick>& bricks) {
+  Json json = Json::array();
+  for (const Brick& brick : bricks) json.push_back({brick.block, brick.file, brick.key});
+  return json;
+}
+
+std::vector<Brick> BricksFromJson(const Json& json) {
+  return Reading("list of bricks", [&] {
+    std::vector<Brick> bricks;
+    for (const Json& brick : json) {
+      bricks.push_back({brick.at(0).get<int64_t>(), brick.at(1).get<std::string>(),
+                        brick.at(2).get<std::string>()});
+    }
+    return bricks;
   });
 }
 

@@ -56,16 +56,19 @@ struct UnitWork {
   bool whole = false;      // infer: the item's only unit, writes the output itself
   std::string stage_file;  // stage: to be written; infer of a staged item: to be read
   std::string brick_key;   // infer with brick
-  // assemble: bricks of all blocks in order. More than 1,000 are named in `bricks_file` instead, to
+  // assemble: bricks of the blocks in order. More than 1,000 are named in `bricks_file` instead, to
   // keep messages small: a file written by the scheduler, absolute, read by BricksFromText.
   std::vector<Brick> bricks;
   std::string bricks_file;
+  int64_t bricks_missing = 0;  // of the blocks: not there yet, announced by messages
 };
 
 Json ToJson(const WorkerContext& context);
 WorkerContext ContextFromJson(const Json& json);
 Json ToJson(const UnitWork& work);
 UnitWork UnitWorkFromJson(const Json& json);
+Json ToJson(const std::vector<Brick>& bricks);
+std::vector<Brick> BricksFromJson(const Json& json);
 Json ToJson(const Outcome& outcome);
 Outcome OutcomeFromJson(const Json& json);
 Json ToJson(const ItemParams& params);

@@ -47,15 +47,20 @@ UnitWork WorkBuilder::Build(const UnitQueue::Grant& grant) {
   }
   if (grant.kind == UnitKind::kInfer && !work.whole)
     work.brick_key = BrickKey(grant.item, grant.block);
-  if (grant.kind == UnitKind::kAssemble) AddBricks(grant.item, work);
+  if (grant.kind == UnitKind::kAssemble) AddBricks(grant, work);
   return work;
 }
 
-void WorkBuilder::AddBricks(int64_t index, UnitWork& work) {
+void WorkBuilder::AddBricks(const UnitQueue::Grant& grant, UnitWork& work) {
+  const int64_t index = grant.item;
   const Item& item = plan_.items[static_cast<size_t>(index)];
   for (int64_t block = 0; block < item.infer_units; ++block) {
     const std::string key = BrickKey(index, block);
     const auto record = ledger_.FindBrick(key);
+    if (!record && grant.early) {
+      ++work.bricks_missing;
+      continue;
+    }
     if (!record) {
       throw Error(Fault::kInternal, "the brick of block " + std::to_string(block) + " of " +
                                         Printable(item.input) + " is not in the ledger");

@@ -38,7 +38,7 @@ class WorkBuilder {
     std::string stage_file, bricks_file;
     int64_t tiles_done = 0;
   };
-  void AddBricks(int64_t item, UnitWork& work);
+  void AddBricks(const UnitQueue::Grant& grant, UnitWork& work);
   const ItemGeometry& Geometry(int64_t item);
 
   const Plan& plan_;

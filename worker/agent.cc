@@ -161,7 +161,12 @@ class Agent {
     } else if (type == "drop") {
       if (UnitRunner* runner = Runner()) {
         runner->Drop(message.at("leases").get<std::vector<int64_t>>());
+        if (message.value("early", false)) runner->DropEarly();
         UpdateWant();
+      }
+    } else if (type == "bricks") {
+      if (UnitRunner* runner = Runner()) {
+        runner->AddBricks(message.at("lease").get<int64_t>(), BricksFromJson(message.at("bricks")));
       }
     } else if (type == "drain") {
       Set(&Agent::draining_, true);

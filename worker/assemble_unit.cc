@@ -18,7 +18,7 @@ constexpr int64_t kSumBytes = 4 << 20;
 
 class Assembler {
  public:
-  Assembler(const UnitEnv& env, const UnitTask& task)
+  Assembler(const UnitEnv& env, UnitTask& task)
       : env_(env), task_(task), transfer_(env.params(task.work()).transfer), bricks_(env, task) {}
 
   int64_t voxel_bytes() const {
@@ -29,10 +29,11 @@ class Assembler {
                      Layout::kInterleaved);
   }
 
-  // Fills the band of the output, by the threads that encode. Runs beside the encoding, so the
-  // task's stage is left alone.
+  // Fills the band of the output, by the threads that encode, once its bricks are there. Runs
+  // beside the encoding, so the task's stage is left alone.
   void Fill(const Box& band, const View& out) {
     const std::vector<SeamCell> cells = task_.geometry->cells(band);  // outlives the pieces
+    bricks_.Await(cells);
     OrderedWork<void> pieces(env_.encoders, PiecesAhead(env_.encoders, 2 * kSumBytes));
     const auto add = [&](auto piece) {
       while (pieces.full()) pieces.Take();
@@ -56,6 +57,7 @@ class Assembler {
     }
     while (!pieces.empty()) pieces.Take();
   }
+  void GiveUp() { bricks_.GiveUp(); }  // ends a Fill that waits
 
  private:
   static Index Negative(const Index& by) { return {-by[0], -by[1], -by[2]}; }
@@ -89,7 +91,7 @@ class Assembler {
   }
 
   const UnitEnv& env_;
-  const UnitTask& task_;
+  UnitTask& task_;
   const Transfer& transfer_;
   BrickSet bricks_;
 };
@@ -129,6 +131,11 @@ Done RunAssemble(const UnitEnv& env, UnitTask& task) {
   };
 
   std::future<void> filled = start_filling(0);
+  // Else what fails here would wait at its end for bricks of the next band.
+  struct AtEnd {
+    Assembler& assembler;
+    ~AtEnd() { assembler.GiveUp(); }
+  } at_end{assembler};
   for (size_t i = 0; i < bands.size(); ++i) {
     filled.get();
     if (i + 1 < bands.size()) filled = start_filling(i + 1);

@@ -1,5 +1,6 @@
 #include "worker/brick_set.h"
 
+#include <algorithm>
 #include <filesystem>
 
 namespace tilery {
@@ -17,20 +18,43 @@ std::vector<Brick> ListOf(const UnitEnv& env, const UnitWork& work) {
 
 }  // namespace
 
-BrickSet::BrickSet(const UnitEnv& env, const UnitTask& task)
-    : scratch_(env.context->scratch), bricks_(ListOf(env, task.work())) {
+BrickSet::BrickSet(const UnitEnv& env, UnitTask& task)
+    : env_(env), task_(task), bricks_(static_cast<size_t>(task.geometry->units())) {
   const int64_t units = task.geometry->units();
-  bool complete = static_cast<int64_t>(bricks_.size()) == units;
-  for (size_t i = 0; complete && i < bricks_.size(); ++i) {
-    complete = bricks_[i].block == static_cast<int64_t>(i);
-  }
-  if (!complete) {
+  Place(ListOf(env, task.work()));
+  const auto there = units - std::count_if(bricks_.begin(), bricks_.end(),
+                                           [](const Brick& brick) { return brick.key.empty(); });
+  if (there + task.work().bricks_missing != units) {
     throw Error(Fault::kInternal, "unit " + std::to_string(task.lease.unit) + " got " +
-                                      std::to_string(bricks_.size()) +
-                                      " bricks, or not in order, of " + std::to_string(units));
+                                      std::to_string(there) + " bricks of " +
+                                      std::to_string(units) + ", and " +
+                                      std::to_string(task.work().bricks_missing) + " are to come");
   }
   // Units are numbered infer 0..n-1, assemble (scheduler/plan.h).
   first_unit_ = task.lease.unit - units;
+}
+
+void BrickSet::Place(const std::vector<Brick>& bricks) {
+  for (const Brick& brick : bricks) {
+    if (brick.block < 0 || static_cast<size_t>(brick.block) >= bricks_.size()) {
+      throw Error(Fault::kInternal, "unit " + std::to_string(task_.lease.unit) +
+                                        " got a brick of block " + std::to_string(brick.block) +
+                                        " of " + std::to_string(bricks_.size()));
+    }
+    if (!There(brick.block)) bricks_[static_cast<size_t>(brick.block)] = brick;
+  }
+}
+
+void BrickSet::Await(const std::vector<SeamCell>& cells) {
+  for (const SeamCell& cell : cells) {
+    for (const int64_t block : cell.units) {
+      while (!There(block)) {
+        CheckWanted(env_, task_);
+        if (env_.draining || given_up_) throw Abandoned();
+        Place(task_.arrivals.Take());
+      }
+    }
+  }
 }
 
 std::shared_ptr<const BrickReader> BrickSet::Fetch(int64_t block) {
@@ -44,8 +68,8 @@ std::shared_ptr<const BrickReader> BrickSet::Fetch(int64_t block) {
     used_.pop_back();
   }
   const Brick& brick = bricks_[static_cast<size_t>(block)];
-  auto reader =
-      std::make_shared<const BrickReader>(std::filesystem::path(scratch_) / brick.file, brick.key);
+  auto reader = std::make_shared<const BrickReader>(
+      std::filesystem::path(env_.context->scratch) / brick.file, brick.key);
   used_.push_front(block);
   return open_.emplace(block, Open{std::move(reader), used_.begin()}).first->second.reader;
 }

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "io/thread_pool.h"
 #include "pipeline/host_buffers.h"
@@ -30,10 +33,24 @@ struct UnitEnv {
   ThreadPool* encoders = nullptr;         // of all outputs; null: the writing thread encodes
   std::function<bool()> lease_is_young;   // thread-safe: the right to rename
   std::atomic<bool> stopping{false};      // the worker ends: abandon everything
+  std::atomic<bool> draining{false};      // no more leases: abandon what waits for other units
   mutable std::atomic<int64_t> bands{0};  // stage and assemble units have finished: signs of life
 
   const ItemParams& params(const UnitWork& work) const;  // Error(kInternal) if out of range
   std::shared_ptr<const Transfer> transfer(const UnitWork& work) const;
+};
+
+// Bricks that come while their assemble unit is held. Thread-safe.
+class BrickArrivals {
+ public:
+  void Add(std::vector<Brick> bricks);
+  // Those since the last call; waits for some, a moment at most.
+  std::vector<Brick> Take();
+
+ private:
+  std::mutex mutex_;  // guards all below
+  std::condition_variable came_;
+  std::vector<Brick> bricks_;
 };
 
 // One attempt. `stage` follows what is being done, for messages.
@@ -44,6 +61,7 @@ struct UnitTask {
   int64_t tiles = 0;  // model runs
   std::atomic<bool> dropped{false};
   std::atomic<Stage> stage{Stage::kRead};
+  BrickArrivals arrivals;  // assemble
 
   const UnitWork& work() const { return lease.work; }
 };

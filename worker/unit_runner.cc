@@ -345,7 +345,25 @@ struct UnitRunner::Impl {
     TellEngine();
   }
 
+  void DropEarly() {
+    std::vector<int64_t> early;
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& [lease, task] : tasks) {
+        if (task->work().bricks_missing > 0) early.push_back(lease);
+      }
+    }
+    Drop(early);
+  }
+
+  void AddBricks(int64_t lease, std::vector<Brick> bricks) {
+    const std::lock_guard lock(mutex);
+    const auto found = tasks.find(lease);
+    if (found != tasks.end()) found->second->arrivals.Add(std::move(bricks));
+  }
+
   void Drain() {
+    env.draining = true;
     {
       const std::lock_guard lock(mutex);
       draining = true;
@@ -403,6 +421,10 @@ UnitRunner::~UnitRunner() { Stop(); }
 
 void UnitRunner::Submit(Lease lease) { impl_->Submit(std::move(lease)); }
 void UnitRunner::Drop(const std::vector<int64_t>& leases) { impl_->Drop(leases); }
+void UnitRunner::DropEarly() { impl_->DropEarly(); }
+void UnitRunner::AddBricks(int64_t lease, std::vector<Brick> bricks) {
+  impl_->AddBricks(lease, std::move(bricks));
+}
 
 void UnitRunner::ExpectMore(bool more) {
   {

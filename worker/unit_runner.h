@@ -55,7 +55,10 @@ class UnitRunner {
 
   void Submit(Lease lease);                       // never blocks
   void Drop(const std::vector<int64_t>& leases);  // abandons them without an outcome
-  void ExpectMore(bool more);                     // leases are on their way
+  void DropEarly();                               // all that were submitted with bricks missing
+  // Some of them, of the assemble unit with this lease; of no use for any other.
+  void AddBricks(int64_t lease, std::vector<Brick> bricks);
+  void ExpectMore(bool more);  // leases are on their way
 
   // What is held and not finished.
   struct Held {

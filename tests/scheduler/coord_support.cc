@@ -166,6 +166,13 @@ std::vector<int64_t> FakeWorker::dropped() const {
   return dropped_;
 }
 
+std::vector<FakeWorker::Lease> FakeWorker::waiting() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Lease> leases;
+  for (const auto& [number, lease] : waiting_) leases.push_back(lease);
+  return leases;
+}
+
 void FakeWorker::Receive(const Json& message) {
   const std::string type = message.at("type").get<std::string>();
   if (type == "leases") ++answers_;
@@ -178,26 +185,21 @@ void FakeWorker::Receive(const Json& message) {
     for (const Json& json : message.at("leases")) {
       const Lease lease{json.at("lease"), json.at("unit"), json.at("attempt"),
                         UnitWorkFromJson(json.at("work"))};
-      ++held_;
-      std::optional<Outcome> outcome;
-      if (options_.work) {
-        outcome = options_.work(lease);
+      if (lease.work.bricks_missing > 0) {
+        waiting_[lease.lease] = lease;
       } else {
-        outcome = DoUnit(lease.work, context_, lease.unit, lease.attempt, epoch_);
+        Do(lease);
       }
-      if (!outcome) continue;
-      --held_;
-      if (std::holds_alternative<Done>(*outcome)) ++done_;
-      client_->Send({{"type", "outcome"},
-                     {"lease", lease.lease},
-                     {"unit", lease.unit},
-                     {"attempt", lease.attempt},
-                     {"outcome", ToJson(*outcome)}});
     }
     if (!message.at("leases").empty()) Want();
+  } else if (type == "bricks") {
+    TakeBricks(message);
   } else if (type == "drop") {
-    for (const Json& lease : message.at("leases")) dropped_.push_back(lease.get<int64_t>());
-    held_ -= static_cast<int64_t>(message.at("leases").size());
+    for (const Json& lease : message.at("leases")) {
+      dropped_.push_back(lease.get<int64_t>());
+      if (waiting_.erase(dropped_.back()) == 0) --held_;
+    }
+    if (message.value("early", false)) waiting_.clear();
     Want();
   } else if ((type == "drain" || type == "end") && options_.leaves) {
     client_->Send({{"type", "profile"}, {"busy_s", 0.5}, {"alive_s", 2.0}});
@@ -207,9 +209,51 @@ void FakeWorker::Receive(const Json& message) {
   }
 }
 
+void FakeWorker::Do(const Lease& lease) {
+  ++held_;
+  std::optional<Outcome> outcome;
+  if (options_.work) {
+    outcome = options_.work(lease);
+  } else {
+    outcome = DoUnit(lease.work, context_, lease.unit, lease.attempt, epoch_);
+  }
+  if (!outcome) return;
+  --held_;
+  if (std::holds_alternative<Done>(*outcome)) ++done_;
+  client_->Send({{"type", "outcome"},
+                 {"lease", lease.lease},
+                 {"unit", lease.unit},
+                 {"attempt", lease.attempt},
+                 {"outcome", ToJson(*outcome)}});
+}
+
+void FakeWorker::TakeBricks(const Json& message) {
+  const auto found = waiting_.find(message.at("lease").get<int64_t>());
+  if (found == waiting_.end()) return;
+  UnitWork& work = found->second.work;
+  for (Brick& brick : BricksFromJson(message.at("bricks"))) {
+    work.bricks.push_back(std::move(brick));
+    --work.bricks_missing;
+  }
+  if (work.bricks_missing > 0) return;
+  if (!work.bricks_file.empty()) {
+    for (Brick& brick : BricksFromText(ReadSmallFile(work.bricks_file)))
+      work.bricks.push_back(std::move(brick));
+  }
+  std::sort(work.bricks.begin(), work.bricks.end(),
+            [](const Brick& a, const Brick& b) { return a.block < b.block; });
+  const Lease whole = found->second;
+  waiting_.erase(found);
+  Do(whole);
+  Want();
+}
+
 void FakeWorker::Want() {
   const int64_t room = std::max<int64_t>(0, options_.tiles_ahead - held_);
-  client_->Send({{"type", "want"}, {"tiles", room}, {"stages", room}, {"assembles", room}});
+  client_->Send({{"type", "want"},
+                 {"tiles", room},
+                 {"stages", room},
+                 {"assembles", std::max<int64_t>(0, room + options_.assembles_ahead)}});
 }
 
 }  // namespace tilery

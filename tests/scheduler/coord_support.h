@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,7 +39,7 @@ Outcome DoUnit(const UnitWork& work, const WorkerContext& context, int64_t unit,
                int64_t epoch);
 
 // A worker that speaks the protocol on a thread of its own (the client's). `work` makes outcomes;
-// nullopt: never answers that lease.
+// nullopt: never answers that lease. It is asked about assemble units once all bricks are there.
 class FakeWorker {
  public:
   struct Lease {
@@ -52,9 +53,10 @@ class FakeWorker {
     int64_t tiles_ahead = 4;
     double give_up_s = 60;
     bool renews = true;
-    bool leaves = true;      // when it is told to drain or to end
-    bool progresses = true;  // as its renewals have it
-    Work work = {};          // unset: DoUnit
+    bool leaves = true;           // when it is told to drain or to end
+    bool progresses = true;       // as its renewals have it
+    Work work = {};               // unset: DoUnit
+    int64_t assembles_ahead = 0;  // more than it may hold of other kinds
   };
   FakeWorker(uint16_t port, const std::string& token, int64_t epoch, Options options);
   ~FakeWorker();
@@ -62,10 +64,13 @@ class FakeWorker {
   bool ended() const;
   int64_t done() const;
   std::vector<int64_t> dropped() const;
+  std::vector<Lease> waiting() const;       // for bricks
   int answers() const { return answers_; }  // messages with leases, or with none; never blocks
 
  private:
   void Receive(const Json& message);
+  void Do(const Lease& lease);
+  void TakeBricks(const Json& message);
   void Want();
 
   const std::string token_;
@@ -76,6 +81,7 @@ class FakeWorker {
   bool ended_ = false, gone_ = false;
   int64_t held_ = 0, done_ = 0;
   std::vector<int64_t> dropped_;
+  std::map<int64_t, Lease> waiting_;
   std::atomic<int> answers_{0};
   std::condition_variable wake_;
   std::unique_ptr<ControlClient> client_;

@@ -187,7 +187,11 @@ TEST_F(CoordinatorRun, ManyBricksAreNamedInAFile) {
   Plan({{1200}});
   Start();
   std::atomic<int64_t> named{0};
+  // After a unit has failed, nothing of its item is assembled early.
+  std::atomic<bool> failed{false};
   const auto worker = Worker({.tiles_ahead = 64, .work = [&](const FakeWorker::Lease& lease) {
+                                if (!failed.exchange(true))
+                                  return std::optional<Outcome>(Retry{"read", "busy"});
                                 if (lease.work.kind != UnitKind::kAssemble)
                                   return std::optional(Do(lease));
                                 FakeWorker::Lease full = lease;

@@ -94,6 +94,7 @@ TEST(Wire, UnitsComeBackEqualAndSmallOnesAreSmall) {
   w.sizing = {3, 4, 5, 6};
   w.block = 12;
   w.bricks = {{0, "f0", "k0"}, {1, "f1", "k1"}};
+  w.bricks_missing = 5;
   const UnitWork v = UnitWorkFromJson(Sent(ToJson(w)));
   EXPECT_EQ(v.kind, w.kind);
   EXPECT_EQ(v.item, w.item);
@@ -105,6 +106,7 @@ TEST(Wire, UnitsComeBackEqualAndSmallOnesAreSmall) {
   EXPECT_EQ(v.block, 12);
   ASSERT_EQ(v.bricks.size(), 2u);
   EXPECT_EQ(v.bricks[1].file, "f1");
+  EXPECT_EQ(v.bricks_missing, 5);
   EXPECT_FALSE(v.whole);
 
   UnitWork small;

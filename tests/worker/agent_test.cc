@@ -363,5 +363,48 @@ TEST_F(AgentTest, AbandonsADroppedLeaseWithoutAnOutcome) {
   EXPECT_EQ(Names(out_).size(), 2u);
 }
 
+TEST_F(AgentTest, TakesBricksThatFollowAndBeginsAnewAfterABrokenLink) {
+  const auto samples = Noise(16 * 16 * 16, 40);
+  const auto input = Write("v.npy", "npy", DType::kU8, 1, {16, 16, 16}, samples);
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({8, 8, 8}, {2, 2, 2}));
+  const TestItem item = MakeItem(input, "v.npy", params, 4);
+  SmallScheduler scheduler(context_);
+  std::vector<Lease> infer;
+  for (int64_t block = 0; block < item.infer_units; ++block) {
+    infer.push_back(LeaseOf(item, UnitKind::kInfer, block));
+    scheduler.Add(infer.back(), 1);
+  }
+  auto agent = Start(scheduler);
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.outcomes.size() == infer.size(); }));
+  std::vector<Outcome> outcomes;
+  for (const Lease& lease : infer)
+    outcomes.push_back(OutcomeFromJson(scheduler.outcomes.at(lease.lease)));
+
+  const auto lease_early = [&] {
+    Lease lease = AssembleLease(item, outcomes);
+    lease.work.bricks_missing = static_cast<int64_t>(std::exchange(lease.work.bricks, {}).size());
+    const Json leases = {{{"lease", lease.lease},
+                          {"unit", lease.unit},
+                          {"attempt", lease.attempt},
+                          {"work", ToJson(lease.work)}}};
+    scheduler.Say({{"type", "leases"}, {"leases", leases}, {"more", false}});
+    return lease.lease;
+  };
+  const auto say_bricks = [&](int64_t lease) {
+    const Json bricks = ToJson(AssembleLease(item, outcomes).work.bricks);
+    scheduler.Say({{"type", "bricks"}, {"lease", lease}, {"bricks", bricks}});
+  };
+  const int64_t first = lease_early();
+  scheduler.Say({{"type", "drop"}, {"leases", Json::array()}, {"early", true}});
+  say_bricks(first);
+  const int64_t second = lease_early();
+  say_bricks(second);
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.outcomes.contains(second); }));
+  EXPECT_FALSE(scheduler.outcomes.contains(first));
+  EXPECT_EQ(ReadAll(item.base.output), samples);
+  scheduler.Say({{"type", "end"}});
+  ASSERT_TRUE(scheduler.Until([&] { return Ended(agent); }));
+}
+
 }  // namespace
 }  // namespace tilery
