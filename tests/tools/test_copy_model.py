@@ -3,6 +3,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import zlib
 
 import pytest
 import torch
@@ -39,9 +40,18 @@ def test_a_copy_has_channels_and_scale_of_its_contract(tmp_path, dims, scale, i,
     assert set(net(x).flatten().tolist()) <= set(x.flatten().tolist())
 
 
-def test_nearest_samples_are_copied():
+def test_samples_are_copied_and_come_in_another_order_each_time():
     x = torch.arange(6.0).reshape(1, 1, 2, 3)
-    assert Copy(1, 2, [2, 1], [1, 3])(x).tolist() == [[[[0.0], [0.0], [3.0], [3.0]]] * 2]
+    assert Copy(1, 2, [2, 1], [1, 3])(x).tolist() == [[[[0.0], [3.0], [0.0], [3.0]]] * 2]
+    x = torch.arange(8.0).reshape(1, 1, 1, 8)
+    assert Copy(1, 1, [1, 2], [1, 1])(x).flatten().tolist() == [0, 5, 2, 7, 4, 1, 6, 3, 0, 7, 6, 5, 4, 3, 2, 1]
+
+
+def test_a_copy_is_as_hard_to_compress_as_its_input():
+    x = torch.randint(256, [1, 1, 256, 256], dtype=torch.uint8, generator=torch.Generator().manual_seed(1)) // 16
+    def share(samples):
+        return len(zlib.compress(samples.numpy().tobytes())) / samples.numel()
+    assert share(Copy(1, 1, [4, 4], [1, 1])(x)) > 0.9 * share(x)
 
 
 def test_a_model_without_a_contract_is_refused(tmp_path):
