@@ -210,7 +210,7 @@ def compare_volume(args, models, table: Table) -> None:
         print(MONAI_HINT, file=sys.stderr)
         return
     our_best = max((rate for rate in rates.values() if isinstance(rate, float)), default=None)
-    for compiled in (False, True):
+    for compiled in (form == "compiled" for form in args.forms):
         name = "compiled" if compiled else "eager"
         for source, result in (("device", "device"), ("host", "device"), ("host", "host")):
             ways = [{"batch": batch, "buffer": buffer, "channels_last": last}
@@ -259,6 +259,8 @@ def main() -> None:
     parser.add_argument("--extent", type=int, help="of the volume along each axis; default: 448")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--only", choices=["volume", "picture"])
+    parser.add_argument("--forms", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"],
+                        help="of the model that MONAI gets; default: both")
     parser.add_argument("--small", action="store_true")
     args = parser.parse_args()
     models = make_models(args.work, args.small)
