@@ -77,8 +77,9 @@ class Device {
   virtual std::unique_ptr<Lane> MakeLane() = 0;
   // Looks at the unit's samples, and prepares what it can without a lane. Error(kInput) if the
   // samples are refused. Thread-safe. On a device that `opens_early`, whoever submits does this;
-  // fetching the input, which starts with Begin(), may then have to wait for memory that units begun
-  // before give back when they are done, and gathering from a unit that is not Ready() waits for it.
+  // fetching the input, which starts with Begin(), may then have to wait for memory that units
+  // begun before give back when they are done, and gathering from a unit that is not Ready() waits
+  // for it.
   virtual std::unique_ptr<UnitMemory> Open(const InferWork& work) = 0;
   virtual bool opens_early() const { return false; }
   // Batches of a lane that may be under way when the next is begun.

@@ -22,11 +22,11 @@ struct BlendLaunch {
   int32_t region_begin[3], region_end[3];  // in the cover
   int32_t interior_begin[3], interior_end[3];  // likewise
   int32_t tile[3];                             // tile_shape
-  bool consecutive;     // outputs out[0], out[0] + 1, and so on
+  bool consecutive;                            // outputs out[0], out[0] + 1, and so on
   int32_t voxel_bytes;  // of a finished voxel, of which the next begins `pitch` bytes further on
   int32_t pitch;
-  int32_t staging;                             // bytes of shared memory per warp
-  bool alpha;                                  // all sums are, or none is
+  int32_t staging;  // bytes of shared memory per warp
+  bool alpha;       // all sums are, or none is
   Quantiser quantiser;
 };
 

@@ -112,8 +112,8 @@ BlendTilesTask PartOf(const BlendTilesTask& task, int32_t first) {
           "33 to 256 sums of a voxel are kept if they can't be finished one by one");
   FinalizeTask& finalize = part.finalize;
   part.stored_channels = finalize.out_channels;
-  finalize.out = static_cast<char*>(finalize.out) +
-                 first * static_cast<int64_t>(DTypeSize(finalize.dtype));
+  finalize.out =
+      static_cast<char*>(finalize.out) + first * static_cast<int64_t>(DTypeSize(finalize.dtype));
   finalize.colours = finalize.out_channels = part.out_count;
   return part;
 }

@@ -50,8 +50,8 @@ std::vector<PostOp> RandomPost(RandomTiling& random, int32_t colours, bool* labe
 void GiveManySums(RandomTiling& random, TileCase& c) {
   Transfer& t = c.transfer;
   constexpr int32_t kEven[] = {64, 96, 40};  // whose parts often are whole words
-  t.accumulators = static_cast<int32_t>(random.Pick(0, 1) == 0 ? random.Pick(33, 70)
-                                                               : kEven[random.Pick(0, 2)]);
+  t.accumulators =
+      static_cast<int32_t>(random.Pick(0, 1) == 0 ? random.Pick(33, 70) : kEven[random.Pick(0, 2)]);
   t.out_channels = t.accumulators;
   t.model_out = t.accumulators + static_cast<int32_t>(random.Pick(0, 2));
   Pass& pass = t.passes[0];
