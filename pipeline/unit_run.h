@@ -22,8 +22,9 @@
 
 namespace tilery {
 
-// Thread-safe. Life: any number of Enter ... Open, Accept or Fail ... Leave, by lanes; `done` is
-// called once, by the lane that completes the unit, or by the last one to leave after it failed.
+// Thread-safe. Life: any number of Enter ... Open, Accept or Fail ... Leave, by lanes, and before
+// them Open alone, by whoever submits, where devices open early; `done` is called once, by the lane
+// that completes the unit, or by the last one to leave after it failed.
 class UnitRun : public std::enable_shared_from_this<UnitRun> {
  public:
   // `parked` counts outputs that wait, over all units of an engine.
@@ -34,7 +35,7 @@ class UnitRun : public std::enable_shared_from_this<UnitRun> {
   Box InputBox(int64_t run) const;  // of its tile, for messages
 
   void Enter();
-  // Memory for its sums, on the first call. False if it has failed, also in here.
+  // Device::Open(), on the first call. False if it has failed, also in here.
   bool Open(Device& device);
   UnitMemory& memory() const { return *memory_; }
   // Blends these outputs (of consecutive runs, in consecutive slots) and all parked ones whose turn

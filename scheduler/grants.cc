@@ -53,8 +53,8 @@ std::vector<LeaseAnswer> GrantLeases(
         continue;
       }
       any = true;
-      // An idle worker shows no progress.
-      if (!grant->early && queue.ActiveOf(s.index) == 1) s.changed_at = now;
+      // An idle worker shows no progress, nor does one that waits.
+      if (queue.ActiveOf(s.index) == (queue.Waits(grant->lease) ? 0 : 1)) s.changed_at = now;
       Charge(s, *grant, builder);
       try {
         answers[i].leases.push_back({{"lease", grant->lease},

@@ -84,8 +84,10 @@ std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room&
     const auto found = std::find_if(suspects_.begin(), suspects_.end(), fits);
     if (found != suspects_.end()) return GrantTo(worker, *found, now);
   }
-  if (room.assemble && !ready_assemble_.empty())
-    return GrantTo(worker, *ready_assemble_.begin(), now);
+  if (!ready_assemble_.empty()) {
+    if (room.assemble) return GrantTo(worker, *ready_assemble_.begin(), now);
+    MakeRoom(worker);
+  }
   if (room.stage && !ready_stage_.empty()) return GrantTo(worker, *ready_stage_.begin(), now);
   if (room.infer && !returned_infer_.empty()) return GrantTo(worker, *returned_infer_.begin(), now);
   if (const auto unit = Fresh(room)) return GrantTo(worker, *unit, now);

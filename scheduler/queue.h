@@ -13,7 +13,7 @@
 // once, and only if none of the item's units has failed. Waiting is no fault: if its worker dies or
 // falls silent before all bricks are there, the unit costs no attempt. It is withdrawn if one of
 // the units becomes a suspect, which might never be leased as long as a worker holds what waits for
-// it.
+// it, and if its worker has no room for an assemble unit that is ready.
 //
 // Items that take scratch start while MayStart() allows it: within the limit, and no further ahead
 // of what is inferred and assembled than keeps every worker busy, however many items there are.
@@ -178,6 +178,7 @@ class UnitQueue {
   Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
   std::optional<int64_t> Fresh(const Room& room);
   std::optional<int64_t> Early() const;
+  void MakeRoom(WorkerIndex worker);
   void WithdrawEarly(int64_t item);
   int64_t LeaseOf(int64_t unit, int64_t guess) const;
   void Release(int64_t lease);

@@ -85,6 +85,13 @@ void UnitQueue::AbandonEarly(WorkerIndex worker) {
   }
 }
 
+// What waits must not keep others from being assembled.
+void UnitQueue::MakeRoom(WorkerIndex worker) {
+  for (const auto& [item, lease] : early_) {
+    if (leases_.at(lease).worker == worker && Waits(lease)) return WithdrawEarly(item);
+  }
+}
+
 void UnitQueue::WithdrawEarly(int64_t item) {
   const auto early = EarlyLease(item);
   if (!early || !Waits(early->lease)) return;

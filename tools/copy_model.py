@@ -6,7 +6,8 @@
 `tilery bench OUT.pt --steps files` then measures everything that is not the model: reading, decoding, copies to the
 device and back, blending, encoding, writing. Whichever is slower, the model alone or this, bounds a run from file to
 file. Where an axis grows, its samples come again and again, each time in another order: next to each other they would
-make a file that is far easier to compress than what a model gives. OUT is TorchScript for any device with MODEL's own contract (extra/tilery.json), its suggested tiles included.
+make a file that is far easier to compress than what a model gives. OUT is TorchScript for any device with MODEL's own
+contract (extra/tilery.json), its suggested tiles included.
 Exit code: 0, or 2 if there is something to put right first.
 """
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Copy(nn.Module):
         super().__init__()
         self.up, self.down = up, down
         self.channels, self.out = channels, out
+        self.primes = [5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43]
 
     def forward(self, x: Tensor) -> Tensor:
         for axis in range(len(self.up)):
@@ -38,8 +40,12 @@ class Copy(nn.Module):
                 x = x.select(axis + 3, 0)
             if self.up[axis] > 1:
                 count = x.size(axis + 2)
-                place = torch.arange(count * self.up[axis], device=x.device)
-                x = x.index_select(axis + 2, place * (5 + 2 * (place // count)) % count)
+                place = torch.arange(count, device=x.device)
+                orders: list[Tensor] = []
+                for step in self.primes * self.up[axis]:
+                    if len(orders) < self.up[axis] and count % step != 0:  # such a step reaches all samples
+                        orders.append(place * step % count)
+                x = x.index_select(axis + 2, torch.cat(orders))
         # No buffer: whoever loads the model makes all of its tensors floating point numbers.
         return x.index_select(1, torch.arange(self.out, device=x.device) % self.channels)
 

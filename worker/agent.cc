@@ -110,6 +110,7 @@ class Agent {
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
     options.lease_is_young = [this] { return LeaseIsYoung(); };
+    options.abandoned = [this] { HeldLess(); };
     most_stages_ = options.stagers;
     most_assembles_ = options.assemblers;
     // Before the engine and behind it.
@@ -205,7 +206,13 @@ class Agent {
                    {"attempt", lease.attempt},
                    {"outcome", ToJson(outcome)}});
     UpdateWant();
-    changed_.notify_all();  // a drain may wait for the last one
+    HeldLess();
+  }
+
+  // A drain may wait for the last one.
+  void HeldLess() {
+    { const std::lock_guard lock(mutex_); }  // not between its look and its sleep
+    changed_.notify_all();
   }
 
   bool LeaseIsYoung() const { return client_->LeaseYoungerThan(lease_s_ - margin_s_); }

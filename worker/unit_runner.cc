@@ -62,6 +62,7 @@ struct UnitRunner::Impl {
   Profile& profile;
   HostBuffers buffers;
   std::function<void(const Lease&, const Outcome&)> finished;
+  const std::function<void()> abandoned;
   std::unique_ptr<Engine> engine;
   ThreadPool encoders;  // outlives the writers and assemblers
   Pool readers, writers, stagers, assemblers;
@@ -90,6 +91,7 @@ struct UnitRunner::Impl {
       : profile(the_profile),
         buffers(kIdleBuffers, the_engine->host_memory()),
         finished(std::move(on_finished)),
+        abandoned(std::move(options.abandoned)),
         engine(std::move(the_engine)),
         encoders(options.encode_threads, &BePolite),
         readers(options.readers),
@@ -311,7 +313,11 @@ struct UnitRunner::Impl {
     }
     Begin();  // the next unit first: reports may take a moment
     TellEngine();
-    if (report) finished(task->lease, *outcome);
+    if (report) {
+      finished(task->lease, *outcome);
+    } else if (abandoned) {
+      abandoned();
+    }
   }
 
   void TellEngine() {

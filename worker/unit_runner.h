@@ -33,6 +33,8 @@ struct RunnerOptions {
   int stagers = 1, assemblers = 1;       // threads, each with a unit of its own
   int encode_threads = 1;                // shared by all outputs
   std::function<bool()> lease_is_young;  // thread-safe; empty: always
+  std::function<void()> abandoned;  // thread-safe; a unit that was begun is held no more, without
+                                    // an outcome
 };
 
 // Shares out a worker's cores: how many threads do what, and what is encoded in parallel.
@@ -73,7 +75,8 @@ class UnitRunner {
   int64_t steady_allocations() const;
   DeviceUse device_use() const;
 
-  void Drain();  // abandons what is not begun and begins nothing more
+  // Begins nothing more; abandons what is not begun, and what waits for the bricks of other units.
+  void Drain();
   // Abandons everything, ends engine and threads; no `finished` is called after it has returned.
   void Stop();
 

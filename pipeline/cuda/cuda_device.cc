@@ -96,8 +96,13 @@ class Gpu final : public CudaDevice {
   }
 
   std::unique_ptr<UnitMemory> Open(const InferWork& work) override {
-    return std::make_unique<CudaUnit>(
-        std::make_shared<UnitState>(work, Prepare(*work.transfer), context_), context_);
+    try {
+      return std::make_unique<CudaUnit>(
+          std::make_shared<UnitState>(work, Prepare(*work.transfer), context_), context_);
+    } catch (...) {
+      Look(std::current_exception());  // it may be the first to notice
+      throw;
+    }
   }
 
   bool opens_early() const override { return true; }

@@ -150,6 +150,38 @@ TEST(TileFunctions, BlendTheBitsOfTheCpuInRandomUnitsAndBatches) {
   }
 }
 
+TEST(TileFunctions, ManySumsAreFinishedInPartsOnlyIfEachNeedsNoOther) {
+  using cuda::PostKind;
+  cuda::BlendTilesTask task{};
+  task.out_count = task.channels = task.finalize.colours = task.finalize.out_channels = 40;
+  for (int c = 0; c < 40; ++c) task.out[c] = task.finalize.accumulator[c] = c;
+  task.finalize.dtype = DType::kF16;
+  EXPECT_TRUE(cuda::FinishesInParts(task.finalize));
+  const cuda::BlendTilesTask part = cuda::PartOf(task, cuda::kMaxFused);
+  EXPECT_EQ(part.out_count, 8);
+  EXPECT_EQ(part.stored_channels, 40);
+
+  task.finalize.posts = 2;
+  task.finalize.post[0].kind = PostKind::kScale;
+  for (const auto alone :
+       {PostKind::kClamp, PostKind::kSigmoid, PostKind::kThreshold, PostKind::kScale}) {
+    task.finalize.post[1].kind = alone;
+    EXPECT_TRUE(cuda::FinishesInParts(task.finalize)) << static_cast<int>(alone);
+  }
+  for (const auto together : {PostKind::kSoftmax, PostKind::kArgmax}) {
+    task.finalize.post[1].kind = together;
+    EXPECT_FALSE(cuda::FinishesInParts(task.finalize)) << static_cast<int>(together);
+    EXPECT_THROW(cuda::PartOf(task, 0), Error);
+    task.keep = true;
+    EXPECT_EQ(cuda::PartOf(task, 0).out_count, cuda::kMaxFused);
+    task.keep = false;
+  }
+  task.finalize.posts = 0;
+  task.finalize.colours = 0;
+  task.finalize.alphas = 40;
+  EXPECT_FALSE(cuda::FinishesInParts(task.finalize));
+}
+
 TEST(TileFunctions, DivisorsDivideExactly) {
   std::mt19937 random(3);
   std::vector<uint32_t> numbers{0, 1, 2, 3, 7, 2147483646, 2147483647};

@@ -2,7 +2,7 @@
 add_library(tilery_coord_support STATIC coord_support.cc)
 target_link_libraries(tilery_coord_support PUBLIC tilery_scheduler)
 
-tilery_test(scheduler_queue_test queue_test.cc queue_early_test.cc queue_random_test.cc
+tilery_test(scheduler_queue_test grants_test.cc queue_test.cc queue_early_test.cc queue_random_test.cc
   LIBS tilery_coord_support)
 tilery_test(scheduler_ledger_test ledger_test.cc work_lock_test.cc LIBS tilery_coord_support SQLite::SQLite3)
 tilery_test(scheduler_coordinator_test

@@ -217,6 +217,41 @@ TEST_F(EarlyAssembly, IsWithdrawnWhenAUnitThatItWaitsForBecomesASuspect) {
   EXPECT_EQ(q.Lease(b_, kAll, 0)->unit, infer->unit);
 }
 
+TEST_F(EarlyAssembly, IsWithdrawnWhenItsWorkerHasNoRoomForOneThatIsReady) {
+  UnitQueue& q = Make({{4}, {2}});
+  Infer(3);
+  const auto held = q.Lease(a_, kInferOnly, 0);  // the last of the first item
+  const auto early = q.Lease(b_, kAssembleOnly, 0);
+  ASSERT_TRUE(early && early->early);
+  Infer(2);
+  EXPECT_FALSE(q.Lease(a_, kInferOnly, 0));  // holds nothing that waits
+  EXPECT_TRUE(q.TakeWithdrawn().empty());
+  EXPECT_FALSE(q.Lease(b_, kInferOnly, 0));
+  const auto withdrawn = q.TakeWithdrawn();
+  ASSERT_EQ(withdrawn.size(), 1u);
+  EXPECT_EQ(withdrawn[0].lease, early->lease);
+  EXPECT_EQ(q.attempts(early->unit), 0);
+  const auto ready = q.Lease(b_, kAssembleOnly, 0);
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->item, 1);
+  EXPECT_TRUE(Done(*ready));
+  EXPECT_FALSE(q.Lease(b_, kAssembleOnly, 0));
+  EXPECT_TRUE(Done(*held));
+  EXPECT_TRUE(Done(*q.Lease(b_, kAssembleOnly, 0)));
+  EXPECT_TRUE(q.AllDone());
+}
+
+// Nor is one withdrawn whose bricks are all there: it is being assembled.
+TEST_F(EarlyAssembly, IsNotWithdrawnOnceItWaitsForNothing) {
+  UnitQueue& q = Make({{4}, {2}});
+  Infer(3);
+  const auto early = q.Lease(b_, kAssembleOnly, 0);
+  Infer(3);
+  EXPECT_FALSE(q.Lease(b_, kInferOnly, 0));
+  EXPECT_TRUE(q.TakeWithdrawn().empty());
+  EXPECT_TRUE(Done(*early));
+}
+
 TEST_F(EarlyAssembly, WaitsForAllBricksAfterOneWasLost) {
   UnitQueue& q = Make({{4}});
   Infer(2);

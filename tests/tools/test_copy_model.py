@@ -47,6 +47,14 @@ def test_samples_are_copied_and_come_in_another_order_each_time():
     assert Copy(1, 1, [1, 2], [1, 1])(x).flatten().tolist() == [0, 5, 2, 7, 4, 1, 6, 3, 0, 7, 6, 5, 4, 3, 2, 1]
 
 
+@pytest.mark.parametrize("extent", [96, 320, 385, 448, 640])
+def test_every_sample_comes_once_in_each_order(extent):
+    x = torch.arange(float(extent)).reshape(1, 1, 1, extent)
+    orders = Copy(1, 1, [1, 4], [1, 1])(x).reshape(4, extent)
+    assert [sorted(order.tolist()) for order in orders] == [x.flatten().tolist()] * 4
+    assert len({tuple(order.tolist()) for order in orders}) == 4
+
+
 def test_a_copy_is_as_hard_to_compress_as_its_input():
     x = torch.randint(256, [1, 1, 256, 256], dtype=torch.uint8, generator=torch.Generator().manual_seed(1)) // 16
     def share(samples):

@@ -406,5 +406,28 @@ TEST_F(AgentTest, TakesBricksThatFollowAndBeginsAnewAfterABrokenLink) {
   ASSERT_TRUE(scheduler.Until([&] { return Ended(agent); }));
 }
 
+// Long before the time that a drain may take.
+TEST_F(AgentTest, ADrainEndsAsSoonAsWhatWaitsForBricksIsAbandoned) {
+  const auto input = Write("v.npy", "npy", DType::kU8, 1, {16, 16, 16}, Noise(16 * 16 * 16, 41));
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({8, 8, 8}, {2, 2, 2}));
+  const TestItem item = MakeItem(input, "v.npy", params, 4);
+  SmallScheduler scheduler(context_);
+  options_.drain_s = 600;
+  auto agent = Start(scheduler);
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.wants > 0; }));
+  Lease lease = AssembleLease(item, {});
+  lease.work.bricks_missing = item.infer_units;
+  const Json leases = {{{"lease", lease.lease},
+                        {"unit", lease.unit},
+                        {"attempt", lease.attempt},
+                        {"work", ToJson(lease.work)}}};
+  scheduler.Say({{"type", "leases"}, {"leases", leases}, {"more", false}});
+  const int wants = scheduler.wants;
+  ASSERT_TRUE(scheduler.Until([&] { return scheduler.wants > wants; }));  // it is held
+  scheduler.Say({{"type", "drain"}});
+  ASSERT_TRUE(scheduler.Until([&] { return Ended(agent); }));
+  EXPECT_TRUE(scheduler.outcomes.empty());
+}
+
 }  // namespace
 }  // namespace tilery
