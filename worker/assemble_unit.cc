@@ -14,7 +14,7 @@
 namespace tilery {
 namespace {
 
-constexpr int64_t kSumBytes = 4 << 20;
+constexpr int64_t kSumBytes = 2 << 20;
 
 class Assembler {
  public:

@@ -13,6 +13,7 @@ namespace tilery {
 // for every thread. Throws as worker/outcome.h says; a missing or damaged brick is LostFile.
 Done RunAssemble(const UnitEnv& env, UnitTask& task);
 
-inline constexpr int64_t kAssembleBand = 24 << 20;
+// Small, since an item may be assembled beside its inference: this memory comes on top of that.
+inline constexpr int64_t kAssembleBand = 8 << 20;
 
 }  // namespace tilery
