@@ -24,7 +24,8 @@ namespace {
 
 using TaskPtr = std::shared_ptr<UnitTask>;
 
-constexpr size_t kIdleBuffers = 256 << 20;
+// Of memory that is dear to make (registered with a GPU), and of memory that is not.
+constexpr size_t kIdleBuffers = 256 << 20, kIdleHeap = 64 << 20;
 constexpr int kPoliteness = 5;  // of readers, writers and encoders towards the model's
 constexpr int kManyThreads = 8;
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
@@ -89,7 +90,7 @@ struct UnitRunner::Impl {
   Impl(RunnerOptions options, std::unique_ptr<Engine> the_engine, Profile& the_profile,
        std::function<void(const Lease&, const Outcome&)> on_finished)
       : profile(the_profile),
-        buffers(kIdleBuffers, the_engine->host_memory()),
+        buffers(the_engine->host_memory() ? kIdleBuffers : kIdleHeap, the_engine->host_memory()),
         finished(std::move(on_finished)),
         abandoned(std::move(options.abandoned)),
         engine(std::move(the_engine)),
