@@ -30,10 +30,15 @@ std::string LastWords(const std::string& text) {
   return words;
 }
 
+void Check(const std::error_code& error, const fs::path& path) {
+  if (error) throw Error(Fault::kOutput, Printable(path.string()) + ": " + error.message());
+}
+
+// As an earlier run of this model would have left it in its work folder.
 void LeaveForm(const BenchSetup& setup, const Numerics& device, const fs::path& work) {
   std::error_code error;
   fs::create_directories(work, error);
-  if (error) throw Error(Fault::kOutput, Printable(work.string()) + ": " + error.message());
+  Check(error, work);
   const WorkerContext& context = setup.request.context;
   NumericsRecord record;
   record.model_hash = setup.model.Key();
@@ -54,7 +59,7 @@ void WriteBenchInputs(const BenchSetup& setup, const fs::path& folder) {
   std::error_code error;
   fs::remove_all(in, error);
   fs::create_directories(in, error);
-  if (error) throw Error(Fault::kOutput, Printable(in.string()) + ": " + error.message());
+  Check(error, in);
   const Header& header = setup.request.item;
   std::vector<std::byte> samples(static_cast<size_t>(Product(header.shape) * header.channels) *
                                  DTypeSize(header.dtype));
@@ -75,7 +80,7 @@ void WriteBenchInputs(const BenchSetup& setup, const fs::path& folder) {
   }
   for (int64_t k = 1; k < setup.items(); ++k) {
     fs::copy_file(first, setup.resolved.plan.items[static_cast<size_t>(k)].input, error);
-    if (error) throw Error(Fault::kOutput, Printable(in.string()) + ": " + error.message());
+    Check(error, in);
   }
 }
 
@@ -85,7 +90,7 @@ Json RunBenchFiles(const BenchSetup& setup, const Numerics& device, const fs::pa
   for (const fs::path& old : {out, work}) {
     std::error_code error;
     fs::remove_all(old, error);
-    if (error) throw Error(Fault::kOutput, Printable(old.string()) + ": " + error.message());
+    Check(error, old);
   }
   if (setup.named) LeaveForm(setup, device, work);
   SpawnSpec spec;

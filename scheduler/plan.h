@@ -16,6 +16,10 @@
 
 namespace tilery {
 
+// Bytes of an output that are put together at a time. Small, since an item may be assembled beside
+// its inference: this memory comes on top of that.
+inline constexpr int64_t kAssembleBand = 8 << 20;
+
 // measure and finish units belong to statistics and to containers of several items; jobs that need
 // them are refused as not supported yet.
 enum class UnitKind : uint8_t { kStage, kMeasure, kInfer, kAssemble, kFinish };

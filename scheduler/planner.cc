@@ -22,7 +22,7 @@ constexpr int64_t kProcessBytes = 300LL << 20;  // a worker with its libraries a
 // What runs beside infer units, by what RunnerOptionsFor() starts at most: four inputs decoded by
 // bands; two outputs, each of two bands, one being filled and one encoded.
 constexpr int64_t kStageBytes = 4 * (16LL << 20);
-constexpr int64_t kAssembleBytes = 2 * (2 * (24LL << 20) + 2 * (64LL << 20));
+constexpr int64_t kAssembleBytes = 2 * (2 * kAssembleBand + 2 * (64LL << 20));
 
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
   std::unordered_map<std::string_view, size_t> writers;

@@ -86,7 +86,7 @@ std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room&
   }
   if (!ready_assemble_.empty()) {
     if (room.assemble) return GrantTo(worker, *ready_assemble_.begin(), now);
-    MakeRoom(worker);
+    WithdrawWaiting(worker);
   }
   if (room.stage && !ready_stage_.empty()) return GrantTo(worker, *ready_stage_.begin(), now);
   if (room.infer && !returned_infer_.empty()) return GrantTo(worker, *returned_infer_.begin(), now);

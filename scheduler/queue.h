@@ -178,7 +178,7 @@ class UnitQueue {
   Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
   std::optional<int64_t> Fresh(const Room& room);
   std::optional<int64_t> Early() const;
-  void MakeRoom(WorkerIndex worker);
+  void WithdrawWaiting(WorkerIndex worker);
   void WithdrawEarly(int64_t item);
   int64_t LeaseOf(int64_t unit, int64_t guess) const;
   void Release(int64_t lease);

@@ -86,7 +86,7 @@ void UnitQueue::AbandonEarly(WorkerIndex worker) {
 }
 
 // What waits must not keep others from being assembled.
-void UnitQueue::MakeRoom(WorkerIndex worker) {
+void UnitQueue::WithdrawWaiting(WorkerIndex worker) {
   for (const auto& [item, lease] : early_) {
     if (leases_.at(lease).worker == worker && Waits(lease)) return WithdrawEarly(item);
   }

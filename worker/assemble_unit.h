@@ -13,7 +13,4 @@ namespace tilery {
 // for every thread. Throws as worker/outcome.h says; a missing or damaged brick is LostFile.
 Done RunAssemble(const UnitEnv& env, UnitTask& task);
 
-// Small, since an item may be assembled beside its inference: this memory comes on top of that.
-inline constexpr int64_t kAssembleBand = 8 << 20;
-
 }  // namespace tilery

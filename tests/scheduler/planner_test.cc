@@ -50,7 +50,8 @@ TEST_F(PlannerTest, HostMemoryCountsWhatStagesAndAssembles) {
   const Resolved large = Make({Png("/a.png", 2000, 2000)});
   ASSERT_GT(large.plan.items[0].infer_units, 1);
   ASSERT_TRUE(large.plan.items[0].staged);
-  EXPECT_GT(large.host_bytes - small, (4 * 16 + 2 * (2 * 24 + 2 * 64)) * int64_t{1 << 20});
+  EXPECT_GT(large.host_bytes - small,
+            (4 * 16 + 2 * 2 * 64) * int64_t{1 << 20} + 2 * 2 * kAssembleBand);
 }
 
 TEST_F(PlannerTest, TheLastTileIsMovedBackAndNeverASliver) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/queue.h"
-#include "tests/scheduler/coord_support.h"
+#include "tests/scheduler/queue_fixture.h"
 
 namespace tilery {
 namespace {
@@ -11,18 +11,11 @@ namespace {
 using Back = UnitQueue::Back;
 using Grant = UnitQueue::Grant;
 
-constexpr Room kAll{.infer = true, .stage = true, .assemble = true};
 constexpr Room kInferOnly{.infer = true};
 constexpr Room kAssembleOnly{.assemble = true};
 
-class EarlyAssembly : public testing::Test {
+class EarlyAssembly : public QueueFixture {
  protected:
-  UnitQueue& Make(const std::vector<ItemSpec>& items, QueueOptions options = {}) {
-    queue_.emplace(MakeTestPlan(items, "/data").items, options);
-    a_ = queue_->AddWorker();
-    b_ = queue_->AddWorker();
-    return *queue_;
-  }
   // Infers so many units and gives the last of them.
   Grant Infer(int count) {
     std::optional<Grant> grant;
@@ -34,8 +27,6 @@ class EarlyAssembly : public testing::Test {
   }
   bool Done(const Grant& grant) { return queue_->Finish(grant.lease, grant.unit, dropped_); }
 
-  std::optional<UnitQueue> queue_;
-  UnitQueue::WorkerIndex a_ = 0, b_ = 0;
   std::vector<UnitQueue::Dropped> dropped_;
 };
 

@@ -2,23 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/scheduler/coord_support.h"
+#include "tests/scheduler/queue_fixture.h"
 
 namespace tilery {
 namespace {
 
 using Back = UnitQueue::Back;
 
-constexpr Room kAll{.infer = true, .stage = true, .assemble = true};
-
-class Queue : public testing::Test {
+class Queue : public QueueFixture {
  protected:
-  UnitQueue& Make(const std::vector<ItemSpec>& items, QueueOptions options = {}) {
-    queue_.emplace(MakeTestPlan(items, "/data").items, options);
-    a_ = queue_->AddWorker();
-    b_ = queue_->AddWorker();
-    return *queue_;
-  }
   // Units in the order in which they are leased to one worker that finishes each at once.
   std::vector<int64_t> RunAll() {
     std::vector<int64_t> order;
@@ -28,8 +20,6 @@ class Queue : public testing::Test {
     }
     return order;
   }
-  std::optional<UnitQueue> queue_;
-  UnitQueue::WorkerIndex a_ = 0, b_ = 0;
   std::vector<UnitQueue::Dropped> dropped_;
 };
 
