@@ -1,8 +1,9 @@
 // Brick files: the result of one infer unit on disk. A cache, not a document.
 //
 // A brick holds named arrays, each of one dtype over one box of the item's output grid, [z,y,x,c]
-// dense. Every array is stored in blocks of whole rows or planes of about 1 MiB, each with an
-// XXH3-64 checksum; the table at the end carries one of its own. A brick also carries the key of
+// dense. Every array is stored in blocks of whole rows or planes of about 256 KiB, each with an
+// XXH3-64 checksum; the table at the end carries one of its own. (Who reads a band reads the blocks
+// at its edges whole, so they are small beside a band.) A brick also carries the key of
 // its unit (32 hex digits), so that a stray brick is never taken for another. Byte order is
 // little-endian. Errors on reading: Error(kTransient), since the unit can be run again; on writing:
 // Error(kOutput).

@@ -7,7 +7,7 @@
 namespace tilery {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kKeySize = 32;
 
 }  // namespace

@@ -37,7 +37,7 @@ struct BrickBlocking {
   explicit BrickBlocking(const BrickArray& array)
       : shape(array.box.shape()),
         row_bytes(shape[2] * array.channels * static_cast<int64_t>(DTypeSize(array.dtype))) {
-    constexpr int64_t kAim = int64_t{1} << 20;
+    constexpr int64_t kAim = 256 << 10;
     const int64_t row = std::max<int64_t>(row_bytes, 1);
     const int64_t plane = std::max<int64_t>(row_bytes * shape[1], 1);
     planes = plane <= kAim ? kAim / plane : 1;

@@ -31,6 +31,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+PLACES = (("device", "device"), ("host", "device"), ("host", "host"))  # of volume and result
 MONAI_HINT = "MONAI is not installed, so its rows are left out: pip install --no-deps monai"
 
 
@@ -202,8 +203,9 @@ def compare_volume(args, models, table: Table) -> None:
            "overlap": overlap, "window": "gaussian", "device": args.device, "precision": "fp32" if cpu else "fp16",
            "dtype": "float32" if cpu else "float16", "repeats": args.repeats}
     made = packages(models["unet3d"], args.work, job, args.batches)
-    rates = {False: ours(args.tilery, models["unet3d"], job),
-             True: ours_compiled(args.tilery, models["unet3d"], job, made)}
+    rates = {True: ours_compiled(args.tilery, models["unet3d"], job, made)}
+    if "eager" in args.forms:
+        rates[False] = ours(args.tilery, models["unet3d"], job)
     for compiled, rate in rates.items():
         table.row("Tilery", "compiled" if compiled else "eager", "host", "host", "auto", rate)
     if importlib.util.find_spec("monai") is None:
@@ -212,7 +214,7 @@ def compare_volume(args, models, table: Table) -> None:
     our_best = max((rate for rate in rates.values() if isinstance(rate, float)), default=None)
     for compiled in (form == "compiled" for form in args.forms):
         name = "compiled" if compiled else "eager"
-        for source, result in (("device", "device"), ("host", "device"), ("host", "host")):
+        for source, result in (place for place in PLACES if place[1] in args.results):
             ways = [{"batch": batch, "buffer": buffer, "channels_last": last}
                     for batch in (sorted(made) if compiled else args.batches)
                     for buffer in ([None, 4] if result == "host" else [None])
@@ -260,7 +262,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--only", choices=["volume", "picture"])
     parser.add_argument("--forms", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"],
-                        help="of the model that MONAI gets; default: both")
+                        help="of the model; default: both")
+    parser.add_argument("--results", nargs="+", choices=["device", "host"], default=["device", "host"],
+                        help="where MONAI's lie; default: both")
     parser.add_argument("--small", action="store_true")
     args = parser.parse_args()
     models = make_models(args.work, args.small)
