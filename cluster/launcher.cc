@@ -143,14 +143,22 @@ void LocalLauncher::Kill(const std::string& worker) {
   }
 }
 
-bool LocalLauncher::WaitAll(double seconds) {
+void LocalLauncher::Stop() {
   impl_->stopping = true;
   for (auto& s : impl_->all) impl_->Command(*s, "stop\n");
+}
+
+bool LocalLauncher::AllEnded() const {
+  return std::all_of(impl_->all.begin(), impl_->all.end(),
+                     [](const auto& s) { return s->process == nullptr; });
+}
+
+bool LocalLauncher::WaitAll(double seconds) {
+  Stop();
   const auto until = Clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
   for (;;) {
     Poll();
-    const bool ended = std::all_of(impl_->all.begin(), impl_->all.end(),
-                                   [](const auto& s) { return s->process == nullptr; });
+    const bool ended = AllEnded();
     if (ended || Clock::now() >= until) return ended;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -53,7 +53,9 @@ class LocalLauncher {
   std::vector<Event> Poll();
   void Signal(int signal);  // to all supervisors, which pass it on and restart nothing afterwards
   void Kill(const std::string& worker);  // SIGKILL to a hung worker's process; it is restarted
-  bool WaitAll(double seconds);          // restarts nothing any more; true if all have ended
+  void Stop();                           // restarts nothing any more
+  bool WaitAll(double seconds);          // Stop, then waits; true if all have ended
+  bool AllEnded() const;                 // no supervisor runs
 
  private:
   struct Impl;

@@ -22,6 +22,21 @@
 //     profile  {...}
 //                  totals of the stages and new trace events; every few seconds and at the end
 //     bye      {}
+//   host -> scheduler (scheduler/hosts.h)
+//     hello    {token, protocol, role: "host", host, pid, offer: {...}, lease}
+//     renew    {sent_us}
+//     death    {worker, how, gone, refused, no_memory}
+//                  as LocalLauncher::Event has it
+//     leave    {}  its workers shall finish what they have begun and end
+//     bye      {}
+//   scheduler -> host
+//     welcome  {epoch, order: {...}}
+//     renewed  {sent_us}
+//     kill     {worker}  it is hung
+//     stop     {}  start no worker again
+//     end      {}  all done: end the workers, send bye and exit
+//   whoever looks for the scheduler
+//     hello    {token, protocol, role: "look"}, answered by welcome {epoch} and the link's end
 //   scheduler -> worker
 //     welcome  {epoch, lease_s, margin_s, context: {...}}
 //                  context: all that is the job's
@@ -48,7 +63,7 @@ namespace tilery {
 
 using Json = nlohmann::json;
 
-inline constexpr int kProtocol = 3;
+inline constexpr int kProtocol = 4;
 inline constexpr size_t kMaxHello = 4096;
 inline constexpr size_t kMaxFrame = 64 << 20;
 

@@ -73,12 +73,22 @@ UniqueFd Above(int fd) {
   return UniqueFd(copy);
 }
 
+// What mpirun tells its ranks. A child that finds it would take itself for one of them.
+bool IsOfMpi(const std::string& entry) {
+  for (const char* prefix : {"OMPI_", "ORTE_", "PRTE_", "PMIX_", "PMI_", "HYDRA_", "HYDI_", "MPIR_",
+                             "MPI_LOCAL", "I_MPI_"}) {
+    if (entry.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
 std::vector<std::string> Environment(const std::vector<std::pair<std::string, std::string>>& over) {
   std::map<std::string, std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
-    if (equals != std::string::npos) all[text.substr(0, equals)] = text.substr(equals + 1);
+    if (equals == std::string::npos || IsOfMpi(text)) continue;
+    all[text.substr(0, equals)] = text.substr(equals + 1);
   }
   for (const auto& [name, value] : over) all[name] = value;
   std::vector<std::string> out;

@@ -38,8 +38,9 @@ void SetNonBlocking(int fd);
 
 struct SpawnSpec {
   std::filesystem::path program;
-  std::vector<std::string> arguments{};                            // without the program's name
-  std::vector<std::pair<std::string, std::string>> environment{};  // beside and over our own
+  std::vector<std::string> arguments{};  // without the program's name
+  // Beside and over our own, of which what mpirun has told us is left out.
+  std::vector<std::pair<std::string, std::string>> environment{};
   int control_fd = -1;     // becomes the child's descriptor kControlFd
   int error_fd = -1;       // becomes its standard error; -1: ours
   bool own_group = false;  // leads a process group of its own

@@ -36,23 +36,46 @@ struct ControlServer::Impl {
   };
   using Shared = std::shared_ptr<Connection>;
 
-  Impl(const std::string& bind, std::string token_in, Handlers handlers_in)
+  // An address on which it listens.
+  struct Door {
+    explicit Door(asio::io_context& io) : acceptor(io), pause(io) {}
+    tcp::acceptor acceptor;
+    asio::steady_timer pause;
+  };
+
+  Impl(const std::vector<std::string>& addresses, std::string token_in, Handlers handlers_in)
       : token(std::move(token_in)), handlers(std::move(handlers_in)) {
-    try {
-      const tcp::endpoint endpoint(asio::ip::make_address(bind), 0);
-      acceptor.open(endpoint.protocol());
-      acceptor.bind(endpoint);
-      acceptor.listen();
-    } catch (const boost::system::system_error& error) {
-      throw Error(Fault::kInternal,
-                  "listen for workers on '" + bind + "': " + error.code().message());
-    }
-    Accept();
+    // The first address takes any free port, which another program may have on the next address.
+    constexpr int kPortsTried = 16;
+    for (int tried = 1; !Listen(addresses, tried == kPortsTried); ++tried) doors.clear();
+    for (const auto& door : doors) Accept(*door);
   }
 
-  void Accept() {
+  // False if the port of the first address is taken on another one, and it is not the `last` try.
+  bool Listen(const std::vector<std::string>& addresses, bool last) {
+    for (const std::string& address : addresses) {
+      try {
+        auto door = std::make_unique<Door>(io);
+        const uint16_t port = doors.empty() ? 0 : Port();
+        const tcp::endpoint endpoint(asio::ip::make_address(address), port);
+        door->acceptor.open(endpoint.protocol());
+        door->acceptor.bind(endpoint);
+        door->acceptor.listen();
+        doors.push_back(std::move(door));
+      } catch (const boost::system::system_error& error) {
+        if (!doors.empty() && !last && error.code() == asio::error::address_in_use) return false;
+        throw Error(Fault::kInternal,
+                    "listen for workers on '" + address + "': " + error.code().message());
+      }
+    }
+    return true;
+  }
+
+  uint16_t Port() const { return doors.at(0)->acceptor.local_endpoint().port(); }
+
+  void Accept(Door& door) {
     auto connection = std::make_shared<Connection>(io, ++last_id);
-    acceptor.async_accept(connection->socket, [this, connection](Failure failure) {
+    door.acceptor.async_accept(connection->socket, [this, &door, connection](Failure failure) {
       if (failure == asio::error::operation_aborted) return;
       if (!failure && strangers < kMaxStrangers) {
         Failure ignored;
@@ -65,13 +88,13 @@ struct ControlServer::Impl {
         ++refused;
       } else {
         // Out of descriptors or the like: the next try must not spin.
-        accept_pause.expires_after(std::chrono::milliseconds(100));
-        accept_pause.async_wait([this](Failure failure) {
-          if (!failure) Accept();
+        door.pause.expires_after(std::chrono::milliseconds(100));
+        door.pause.async_wait([this, &door](Failure failure) {
+          if (!failure) Accept(door);
         });
         return;
       }
-      Accept();
+      Accept(door);
     });
   }
 
@@ -194,8 +217,7 @@ struct ControlServer::Impl {
   const std::string token;
   const Handlers handlers;
   asio::io_context io{1};
-  tcp::acceptor acceptor{io};
-  asio::steady_timer accept_pause{io};
+  std::vector<std::unique_ptr<Door>> doors;  // they stay where they are
   std::unordered_map<PeerId, Shared> peers;
   std::vector<Shared> unsent;  // have bytes queued since the last Flush
   PeerId last_id = 0;
@@ -203,12 +225,13 @@ struct ControlServer::Impl {
   int64_t refused = 0;
 };
 
-ControlServer::ControlServer(const std::string& bind, std::string token, Handlers handlers)
-    : impl_(std::make_unique<Impl>(bind, std::move(token), std::move(handlers))) {}
+ControlServer::ControlServer(const std::vector<std::string>& addresses, std::string token,
+                             Handlers handlers)
+    : impl_(std::make_unique<Impl>(addresses, std::move(token), std::move(handlers))) {}
 
 ControlServer::~ControlServer() = default;
 
-uint16_t ControlServer::port() const { return impl_->acceptor.local_endpoint().port(); }
+uint16_t ControlServer::port() const { return impl_->Port(); }
 void ControlServer::Poll(double seconds) { impl_->Poll(seconds); }
 void ControlServer::Send(PeerId peer, const Json& message) { impl_->Send(peer, message); }
 void ControlServer::Close(PeerId peer, bool now) { impl_->Close(peer, now); }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cluster/message.h"
 
@@ -29,8 +30,9 @@ class ControlServer {
       64;  // connections that have not greeted yet; further ones are closed
   static constexpr double kGreetingTime = 10;  // seconds
 
-  // Listens on `bind` (an address), any free port. Error(kInternal) naming address and reason.
-  ControlServer(const std::string& bind, std::string token, Handlers handlers);
+  // Listens on these addresses, on one free port of all of them. Error(kInternal) naming address
+  // and reason.
+  ControlServer(const std::vector<std::string>& addresses, std::string token, Handlers handlers);
   ~ControlServer();
 
   uint16_t port() const;

@@ -11,8 +11,10 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   devices.cc
   gpu_choice.cc
   input_hasher.cc
+  join.cc
   launch_plan.cc
   look_commands.cc
+  mpi_run.cc
   numerics.cc
   package_cache.cc
   plan_command.cc
@@ -22,6 +24,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   python_finder.cc
   report_html.cc
   run_command.cc
+  serve.cc
   signals.cc
   tuning_client.cc
   work_commands.cc

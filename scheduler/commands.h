@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "scheduler/job.h"
+#include "scheduler/serve.h"
 
 namespace tilery {
 
 inline constexpr int kExitInternal = 1, kExitUsage = 2, kExitFailedItems = 3, kExitInterrupted = 75;
 
-int RunCommand(const Job& job, bool json);
+int RunCommand(const Job& job, bool json, const Crowd& crowd);
 int PlanCommand(const Job& job, bool json);
 int StatusCommand(const std::filesystem::path& work, bool json);
 int VerifyCommand(const std::filesystem::path& work, bool json);

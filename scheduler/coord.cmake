@@ -2,6 +2,8 @@
 list(APPEND TILERY_SCHEDULER_SOURCES
   coordinator.cc
   grants.cc
+  host_links.cc
+  hosts.cc
   ledger.cc
   queue.cc
   queue_workers.cc

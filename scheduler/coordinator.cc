@@ -9,6 +9,7 @@
 #include "cluster/server.h"
 #include "io/error.h"
 #include "scheduler/grants.h"
+#include "scheduler/host_links.h"
 #include "scheduler/sessions.h"
 #include "scheduler/settlement.h"
 
@@ -55,10 +56,12 @@ struct Coordinator::Impl {
         queue(plan.items, {options.lease_s, options.max_attempts, scratch_limit}),
         builder(plan, context, ledger, ledger.epoch()),
         settlement(plan, ledger, queue, builder, options.scratch),
-        server(options.bind, options.token,
+        server(options.addresses, options.token,
                {[this](PeerId peer, const Json& hello) { Joined(peer, hello); },
                 [this](PeerId peer, const Json& message) { Received(peer, message); },
-                [this](PeerId peer, const std::string&) { Left(peer); }}) {
+                [this](PeerId peer, const std::string&) { Left(peer); }}),
+        hosts(options, ledger.epoch(), server,
+              [this](const std::string& worker) { DrainWorker(worker); }) {
     settlement.StartFrom(resume, scratch_limit);
   }
 
@@ -67,6 +70,7 @@ struct Coordinator::Impl {
   // ---- messages ----
 
   void Joined(PeerId peer, const Json& hello) {
+    if (hosts.Joined(peer, hello)) return;
     if (hello.value("epoch", int64_t{-1}) != ledger.epoch()) {
       throw Error(Fault::kInternal, "a worker of another run greets");
     }
@@ -89,6 +93,7 @@ struct Coordinator::Impl {
   }
 
   void Received(PeerId peer, const Json& message) {
+    if (hosts.Received(peer, message)) return;
     Session* session = sessions.Of(peer);
     if (session == nullptr || !session->alive) return;
     const auto& type = message.at("type").get_ref<const std::string&>();
@@ -124,6 +129,7 @@ struct Coordinator::Impl {
   }
 
   void Left(PeerId peer) {
+    if (hosts.Left(peer, Now())) return;
     if (Session* session = sessions.Of(peer)) sessions.Unlink(*session);
   }
 
@@ -165,10 +171,18 @@ struct Coordinator::Impl {
                   std::to_string(static_cast<int>(now - s->changed_at)) + " s in phase '" +
                   Printable(s->phase, 40) + "'";
         s->killed_at = now;
-        if (options.kill_worker) options.kill_worker(s->report.id);
+        if (!hosts.Kill(s->report.id) && options.kill_worker) options.kill_worker(s->report.id);
       }
     }
     Later([this, now] { settlement.Expire(now); });
+    hosts.Look(now);
+  }
+
+  void DrainWorker(const std::string& worker) {
+    for (auto& s : sessions.all()) {
+      if (s->alive && s->peer != 0 && s->report.id == worker)
+        server.Send(s->peer, {{"type", "drain"}});
+    }
   }
 
   // ---- leases ----
@@ -273,6 +287,7 @@ struct Coordinator::Impl {
     if (drain_since || end_since) return;
     drain_since = Now();
     interrupted_by = why;
+    hosts.Stop();
     for (auto& s : sessions.all()) {
       if (s->peer != 0) server.Send(s->peer, {{"type", "drain"}});
     }
@@ -294,6 +309,7 @@ struct Coordinator::Impl {
       interrupted_by = why + (told ? "" : " (" + last_death + ")");
     }
     end_since = Now();
+    hosts.End();
     for (auto& s : sessions.all()) {
       if (s->peer != 0) server.Send(s->peer, {{"type", "end"}});
     }
@@ -302,7 +318,7 @@ struct Coordinator::Impl {
                          [](const auto& s) { return s->alive && s->peer != 0; });
     };
     double next_tick = 0;
-    while (linked() && Now() - *end_since < kEndTime) {
+    while ((linked() || hosts.any_linked()) && Now() - *end_since < kEndTime) {
       server.Poll(0.02);
       if (Now() >= next_tick) {
         next_tick = Now() + kTick;
@@ -368,7 +384,8 @@ struct Coordinator::Impl {
   std::string interrupted_by, last_death;
   bool too_many = false, ledger_failed = false;
   std::vector<std::function<void()>> later;
-  ControlServer server;  // last: its handlers use all of the above
+  ControlServer server;  // its handlers use all of the above, and of
+  HostLinks hosts;
 };
 
 Coordinator::Coordinator(const Plan& plan, const Resume& resume, Ledger& ledger,

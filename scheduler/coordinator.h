@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/hosts.h"
 #include "scheduler/ledger.h"
 #include "scheduler/plan.h"
 #include "scheduler/wire.h"
@@ -27,6 +28,16 @@ struct Resume {
   int64_t adopted_tiles = 0;  // of bricks found on disk that the ledger did not know
 };
 
+// A host has joined with these workers, one of them has died, or it has gone with them.
+struct HostNews {
+  std::string host;
+  std::vector<HostOrder::Worker> workers;  // not empty: it has joined with them
+  std::string refused;                     // it may not join, and why
+  // A worker's death; `gone`: it will not be started again. As LocalLauncher::Event.
+  std::string worker, how;
+  bool gone = false, refuses_job = false, no_memory = false;
+};
+
 struct RunOptions {
   double lease_s = 15;
   double hung_s = 120;   // a busy worker may show the same (phase, batches) for so long, or for
@@ -36,7 +47,11 @@ struct RunOptions {
   double drain_s = 10;         // on Drain, for what is begun
   double max_failures = 1.0;   // share of the items; beyond it the run stops as "failed"
   std::string token, work, scratch;
-  std::string bind = "127.0.0.1";
+  std::vector<std::string> addresses = {"127.0.0.1"};  // on which it listens
+  std::optional<HostPolicy> hosts;                     // of hosts that may join; nullopt: none may
+  int first_host_worker = 0;                           // number of their first worker
+  // Of workers on hosts that joined; called on the run's thread.
+  std::function<void(const HostNews&)> host_news;
   // Ends the process of a worker that shows no sign of life (LocalLauncher::Kill), called on the
   // run's thread. Without it a hung worker only loses its leases.
   std::function<void(const std::string& worker)> kill_worker;

@@ -78,6 +78,8 @@ struct Job {
   struct {
     std::vector<std::string> devices;  // empty: auto
     std::optional<int> workers;        // unset: auto
+    bool join = false;                 // workers come by themselves; none is started here
+    std::string listen;  // for hosts that join: "auto", an interface or an address; "": none
     std::optional<int64_t> batch;
     bool strict = false;
     std::string work;     // absolute

@@ -35,6 +35,8 @@ void FillExecution(const JobFiller& from, Job& job) {
     return n ? std::optional<int>(static_cast<int>(*n)) : std::nullopt;
   };
   from.With("execution.workers", [&](auto& v, auto& k) { execution.workers = small(v, k); });
+  from.With("execution.launch", [&](auto& v, auto& k) { execution.join = AsWord(v, k) == "join"; });
+  from.With("execution.listen", [&](auto& v, auto& k) { execution.listen = AsText(v, k); });
   from.With("execution.threads", [&](auto& v, auto& k) { execution.threads = small(v, k); });
   from.With("execution.batch", [&](auto& v, auto& k) {
     execution.batch = AsInteger(v, k);

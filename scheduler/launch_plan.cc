@@ -22,7 +22,7 @@ std::vector<WorkerLaunch> LaunchPlan(const Job& job, const DeviceChoice& devices
 }
 
 WorkerContext MakeContext(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
-                          const NumericsRecord& record, bool graph, int lanes) {
+                          const NumericsRecord& record, bool graph) {
   WorkerContext context;
   context.work = job.execution.work;
   context.scratch = job.execution.scratch;
@@ -47,7 +47,7 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Device
   context.numerics_key = record.Key();
   context.device_kind = record.numerics.device_kind;
   context.torch = record.numerics.torch;
-  context.lanes = lanes;
+  context.lanes = 1;  // of a GPU, which its own threads feed; a worker on a CPU has its threads
   context.graph = graph;
   if (devices.gpu()) context.device_memory = MemoryOfWorker(job, devices);
   context.params = params;

@@ -18,8 +18,8 @@ namespace tilery {
 std::vector<WorkerLaunch> LaunchPlan(const Job& job, const DeviceChoice& devices,
                                      const std::string& precision);
 
-// `graph`: GpuChoice::graph. `lanes`: of each worker.
+// `graph`: GpuChoice::graph.
 WorkerContext MakeContext(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
-                          const NumericsRecord& record, bool graph, int lanes);
+                          const NumericsRecord& record, bool graph);
 
 }  // namespace tilery

@@ -13,13 +13,15 @@
 #include "scheduler/bench.h"
 #include "scheduler/commands.h"
 #include "scheduler/job_keys.h"
+#include "scheduler/join.h"
+#include "scheduler/mpi_run.h"
 #include "scheduler/probe_client.h"
 #include "scheduler/signals.h"
 
 namespace tilery {
 namespace {
 
-constexpr const char* kLaterCommands[] = {"submit", "worker", "compress", "decompress"};
+constexpr const char* kLaterCommands[] = {"submit", "compress", "decompress"};
 
 // A command that takes a job: file, flags, or both.
 struct JobCommand {
@@ -185,6 +187,49 @@ struct CompileOptions {
   }
 };
 
+// Takes part in a run of another process.
+struct WorkerCommand {
+  CLI::App* app = nullptr;
+  std::string target, token_file;
+  double wait_s = 60;
+
+  explicit WorkerCommand(CLI::App& parent) {
+    app = parent.add_subcommand("worker", "Take part in a run with this host's devices");
+    app->add_option("--join", target,
+                    "the run's work folder, or HOST:PORT with the token of WORK/join.json in "
+                    "TILERY_TOKEN or --token-file")
+        ->required();
+    app->add_option("--token-file", token_file, "file with the run's token, readable by you alone");
+    app->add_option("--wait", wait_s, "seconds to wait for the run to begin; default 60")
+        ->check(CLI::Range(0.0, 1e7));
+    app->footer(
+        "\nThe run must listen for other hosts: `tilery run --listen auto ...`. INT, TERM or USR1: "
+        "what is begun\nis finished, the rest given back. Exit codes: 0 the run has ended or this "
+        "host has left it, 2 it may\nnot take part or found no run, 75 the scheduler was lost.");
+  }
+
+  int Run() const {
+    InstallDrainSignals();
+    JoinOptions options = JoinOptionsFrom(target, token_file);
+    options.wait_s = wait_s;
+    return Join(options);
+  }
+};
+
+int Run(const JobCommand& run) {
+  const auto go = [&](const Job& job, const Crowd& crowd) {
+    return RunCommand(job, run.json, crowd);
+  };
+  if (const auto mpi = FindMpiLaunch())
+    return RunUnderMpi(
+        *mpi, [&] { return run.Load(); }, go);
+  const Job job = run.Load();
+  Crowd crowd;
+  crowd.local = !job.execution.join;
+  if (!job.execution.listen.empty()) crowd.addresses = AddressesOfHost(job.execution.listen);
+  return go(job, crowd);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{
       "Tiled neural inference in batch: images and volumes far larger than a device, blended as if "
@@ -204,7 +249,9 @@ int Main(int argc, char** argv) {
   LookCommand doctor(app, "doctor", "", "Check what this machine offers");
   for (const char* later : kLaterCommands)
     app.add_subcommand(later, "not supported yet")->group("")->allow_extras();
+  WorkerCommand worker(app);
   CLI::App* supervise = app.add_subcommand("supervise", "")->group("");
+  CLI::App* join_rank = app.add_subcommand("join-rank", "")->group("");
 
   try {
     app.parse(argc, argv);
@@ -216,7 +263,9 @@ int Main(int argc, char** argv) {
     if (app.got_subcommand(later))
       throw Error(Fault::kUsage, fmt::format("tilery {}: not supported yet", later));
   if (supervise->parsed()) return RunSupervisor(kControlFd);
-  if (run.app->parsed()) return RunCommand(run.Load(), run.json);
+  if (join_rank->parsed()) return JoinAsRank();
+  if (worker.app->parsed()) return worker.Run();
+  if (run.app->parsed()) return Run(run);
   if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
   if (bench.command.app->parsed()) return bench.Run();
   if (status.app->parsed()) return StatusCommand(WorkFolderOf(status.what), status.json);
@@ -238,18 +287,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "run") tilery::InstallDrainSignals();
   try {
     return tilery::Main(argc, argv);
-  } catch (const tilery::Error& e) {
-    std::cerr << "tilery: " << e.what() << std::endl;
-    switch (e.fault()) {
-      case tilery::Fault::kUsage:
-      case tilery::Fault::kInput:
-      case tilery::Fault::kOutput:  // a place that can't be written: another must be named
-        return tilery::kExitUsage;
-      default:
-        return tilery::kExitInternal;
-    }
-  } catch (const std::exception& e) {
-    std::cerr << "tilery: internal error: " << tilery::Printable(e.what()) << std::endl;
-    return tilery::kExitInternal;
+  } catch (const std::exception&) {
+    return tilery::TellError();
   }
 }

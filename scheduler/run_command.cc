@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
 
-#include "cluster/launcher.h"
 #include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/compiled_model.h"
@@ -16,16 +14,14 @@
 #include "scheduler/coordinator.h"
 #include "scheduler/devices.h"
 #include "scheduler/gpu_choice.h"
-#include "scheduler/input_hasher.h"
-#include "scheduler/launch_plan.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
 #include "scheduler/report.h"
 #include "scheduler/resume.h"
+#include "scheduler/serve.h"
 #include "scheduler/signals.h"
 #include "scheduler/status.h"
-#include "scheduler/worker_watch.h"
 
 namespace tilery {
 namespace {
@@ -41,124 +37,6 @@ std::string DescribeTiling(const Resolved& resolved, const Job& job) {
   return fmt::format("tile {}, overlap {}, trim {}, {}", text(resolved.tile),
                      text(resolved.overlap), text(resolved.trim),
                      WindowKindName(job.tiling.window));
-}
-
-// Hashes, beside the run, the inputs whose content the ledger does not know yet.
-class InputMemory {
- public:
-  InputMemory(const Plan& plan, Ledger& ledger)
-      : plan_(plan), ledger_(ledger), hasher_(Unknown(plan, ledger)) {}
-  void Record() {
-    for (const InputHasher::Hashed& hashed : hasher_.Take()) {
-      const std::string& path = plan_.items[hashed.index].input;
-      auto known = ledger_.FindInput(path);
-      if (!known) continue;
-      known->content_hash = hashed.hash;
-      ledger_.RecordInput(path, *known);
-    }
-  }
-  // Before a run has ended, the rest may take a moment; one that was asked to end has none.
-  void Finish(bool in_haste) {
-    hasher_.Finish(int64_t{1} << 30, std::chrono::milliseconds(in_haste ? 0 : 3000));
-    Record();
-    ledger_.Commit();
-  }
-
- private:
-  static std::vector<InputHasher::Wanted> Unknown(const Plan& plan, const Ledger& ledger) {
-    std::vector<InputHasher::Wanted> wanted;
-    for (size_t k = 0; k < plan.items.size(); ++k) {
-      const Item& item = plan.items[k];
-      if (!item.refused.empty()) continue;
-      const auto known = ledger.FindInput(item.input);
-      if (known && known->content_hash.empty()) wanted.push_back({&item.input, item.stamp, k});
-    }
-    return wanted;
-  }
-
-  const Plan& plan_;
-  Ledger& ledger_;
-  InputHasher hasher_;
-};
-
-struct Served {
-  RunResult result;
-  std::string refusal;  // why no worker can run this job at all, "" if that is not what ended it
-  std::vector<std::string> retired;  // for want of memory, in words
-};
-
-// Serves the plan with local workers until it is done, drained or hopeless.
-Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
-             const NumericsRecord& record, bool graph, const Resume& resume, Ledger& ledger,
-             Console& console) {
-  const std::vector<WorkerLaunch> launches = LaunchPlan(job, devices, record.numerics.precision);
-  // On a CPU every thread is a lane; a GPU has one, which its own threads feed.
-  const int lanes = devices.gpu() ? 1 : launches[0].threads;
-  RunOptions options;
-  options.token = NewToken();
-  // For tests, which can't wait for two minutes.
-  if (const char* hung = std::getenv("TILERY_TEST_HUNG_S")) options.hung_s = std::atof(hung);
-  options.work = job.execution.work;
-  options.scratch = job.execution.scratch;
-  options.scratch_limit = job.execution.scratch_limit.value_or(-1);
-  options.max_failures = job.execution.max_failures;
-  // A count is a share of these items; the half keeps rounding from deciding.
-  if (job.execution.max_failures_count >= 0 && !prepared.resolved.plan.items.empty()) {
-    options.max_failures = (static_cast<double>(job.execution.max_failures_count) + 0.5) /
-                           static_cast<double>(prepared.resolved.plan.items.size());
-  }
-  // The launcher needs the coordinator's port, and the coordinator the launcher's hand for hung
-  // workers.
-  LocalLauncher* hand = nullptr;
-  options.kill_worker = [&hand](const std::string& worker) {
-    if (hand != nullptr) hand->Kill(worker);
-  };
-  Coordinator coordinator(prepared.resolved.plan, resume, ledger,
-                          MakeContext(job, prepared, devices, record, graph, lanes), options);
-  LocalLauncher launcher(SelfExecutable(), launches, {"127.0.0.1", coordinator.port()},
-                         options.token, ledger.epoch(), job.execution.work);
-  hand = &launcher;
-  InputMemory inputs(prepared.resolved.plan, ledger);
-  WorkerWatch watch(launches,
-                    {prepared.model.path, record.numerics.batch, job.execution.gpu_memory});
-  bool draining = false;
-  const std::filesystem::path work = job.execution.work;
-  RunResult result = coordinator.Run(
-      [&](const Progress& progress) {
-        console.Show(progress);
-        WriteStatus(work, progress);
-      },
-      [&] {
-        inputs.Record();
-        for (const LocalLauncher::Event& event : launcher.Poll()) {
-          const WorkerWatch::Verdict verdict = watch.Judge(event);
-          if (!verdict.say.empty()) console.Say(Level::kWarning, verdict.say);
-          coordinator.WorkerDied(event.worker, event.how, verdict.death);
-          if (!verdict.exhausted.empty()) coordinator.WorkersExhausted(verdict.exhausted);
-        }
-        if (const std::string signal = DrainSignal(); !signal.empty() && !draining) {
-          draining = true;
-          console.Say(Level::kInfo, signal + ": finishing what is begun; the same command resumes");
-          coordinator.Drain(signal);
-        }
-      });
-  for (const WorkerLaunch& launch : launches) {
-    // Who is still starting holds nothing, and would wait for an answer that nobody gives any more.
-    const bool joined =
-        std::any_of(result.workers.begin(), result.workers.end(),
-                    [&](const WorkerReport& worker) { return worker.id == launch.id; });
-    if (!joined) launcher.Kill(launch.id);
-  }
-  launcher.WaitAll(5);
-  try {
-    inputs.Finish(result.status == "interrupted");
-  } catch (const Error& e) {
-    // On a full disk only hashes are forgotten: the run itself has ended as it says.
-    if (e.fault() != Fault::kOutput) throw;
-    console.Log(Level::kWarning, e.what());
-  }
-  const bool hopeless = result.status == "interrupted" && !draining;
-  return {std::move(result), hopeless ? watch.refusal() : "", watch.retired()};
 }
 
 // Nothing to infer: the result of a run in which every item is unchanged or refused.
@@ -237,7 +115,8 @@ void PrintInterrupted(const Job& job, double wall_s) {
 
 // Under the lock of the work folder. `early` goes when there is something to drain. `planned`
 // becomes true once the ledger holds the plan's claims.
-int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& planned) {
+int RunLocked(const Job& job, bool json, const Crowd& crowd, std::optional<EarlyEnd>& early,
+              bool& planned) {
   const auto begin = std::chrono::steady_clock::now();
   Console console;
   const std::filesystem::path work = job.execution.work;
@@ -277,9 +156,9 @@ int RunLocked(const Job& job, bool json, std::optional<EarlyEnd>& early, bool& p
 
   bool open = false;
   for (ItemState state : resume.items) open = open || state == ItemState::kOpen;
-  Served served = open
-                      ? Serve(job, prepared, devices, record, choice.graph, resume, ledger, console)
-                      : Served{NothingToDo(plan, resume), "", {}};
+  Served served =
+      open ? Serve(job, prepared, devices, record, choice.graph, resume, crowd, ledger, console)
+           : Served{NothingToDo(plan, resume), "", {}};
   RunResult& result = served.result;
   if (!served.refusal.empty()) {
     planned = result.units_run + result.units_reused + result.items_unchanged > 0;
@@ -365,7 +244,7 @@ void Discard(const Job& job, WorkLock& lock) {
 
 }  // namespace
 
-int RunCommand(const Job& job, bool json) {
+int RunCommand(const Job& job, bool json, const Crowd& crowd) {
   InstallDrainSignals();
   const auto begin = std::chrono::steady_clock::now();
   const auto wall_s = [begin] {
@@ -379,7 +258,7 @@ int RunCommand(const Job& job, bool json) {
   bool planned = false;
   try {
     lock.emplace(job.execution.work);
-    return RunLocked(job, json, early, planned);
+    return RunLocked(job, json, crowd, early, planned);
   } catch (const Error& e) {
     if (lock && !planned) Discard(job, *lock);
     early.reset();

@@ -12,6 +12,10 @@ namespace tilery {
 WorkerWatch::WorkerWatch(const std::vector<WorkerLaunch>& launches, Needs needs)
     : launches_(launches), needs_(std::move(needs)) {}
 
+void WorkerWatch::Add(const std::string& worker, const std::string& device) {
+  launches_.push_back({worker, device, 1, {}, {}});
+}
+
 WorkerWatch::Verdict WorkerWatch::Judge(const LocalLauncher::Event& event) {
   Verdict verdict;
   if (event.gone_for_good) ++gone_;

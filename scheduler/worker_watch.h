@@ -22,6 +22,10 @@ class WorkerWatch {
     std::optional<int64_t> gpu_memory;  // bytes, of the job
   };
   WorkerWatch(const std::vector<WorkerLaunch>& launches, Needs needs);
+  void Add(const std::string& worker, const std::string& device);  // it has joined
+  // So many hosts are still to come, each with workers; -1: there may always be another. Until
+  // then nobody is the last, but that a worker refuses the job, others will too.
+  void Expect(int hosts) { hosts_to_come_ = hosts; }
 
   struct Verdict {
     std::string say;  // a warning; "": nothing
@@ -38,11 +42,15 @@ class WorkerWatch {
 
  private:
   const std::string& DeviceOf(const std::string& worker) const;
-  bool all_gone() const { return gone_ >= launches_.size(); }
+  bool all_gone() const {
+    if (gone_ < launches_.size()) return false;
+    return hosts_to_come_ == 0 || (hosts_to_come_ < 0 && !refusal_.empty());
+  }
   std::string WantOfMemory() const;
 
-  const std::vector<WorkerLaunch> launches_;
+  std::vector<WorkerLaunch> launches_;
   const Needs needs_;
+  int hosts_to_come_ = 0;
   size_t gone_ = 0;
   std::string refusal_;
   std::string no_memory_;  // "w1: why" of the last that was retired

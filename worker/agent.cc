@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "cluster/meeting.h"
 #include "io/error.h"
 #include "io/file.h"
 #include "pipeline/device_loss.h"
@@ -25,11 +26,6 @@ constexpr auto kBeat = std::chrono::milliseconds(50);
 constexpr auto kProfileEvery = std::chrono::seconds(2);
 constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
 constexpr size_t kTraceRows = 5000;                           // newest events in one message
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
-}
 
 class Agent {
  public:
@@ -104,7 +100,10 @@ class Agent {
   }
 
   void Start(const Json& welcome) {
-    auto context = std::make_shared<const WorkerContext>(ContextFromJson(welcome.at("context")));
+    WorkerContext said = ContextFromJson(welcome.at("context"));
+    // On a CPU every thread is a lane, and hosts have different numbers of them.
+    if (start_.device == "cpu") said.lanes = start_.threads;
+    const auto context = std::make_shared<const WorkerContext>(std::move(said));
     std::unique_ptr<Engine> engine = options_.engine(*context, start_, profile_);
     RunnerOptions options = RunnerOptionsFor(start_.threads);
     options.context = context;

@@ -21,7 +21,7 @@ class ServerThread {
   using Received = std::function<void(ControlServer&, PeerId, const Json&)>;
   ServerThread(std::string token, Received received)
       : received_(std::move(received)),
-        server_("127.0.0.1", std::move(token),
+        server_({"127.0.0.1"}, std::move(token),
                 {[this](PeerId peer, const Json& hello) { received_(server_, peer, hello); },
                  [this](PeerId peer, const Json& message) { received_(server_, peer, message); },
                  [this](PeerId, const std::string&) { ++left; }}),

@@ -63,6 +63,27 @@ TEST(WorkerWatch, ARefusalCountsOnlyIfNoWorkerEndedForWantOfMemory) {
   EXPECT_EQ(mixed.refusal(), "");
 }
 
+TEST(WorkerWatch, WhileHostsAreStillToComeNobodyIsTheLast) {
+  const LocalLauncher::Event gone{"w0", "its host has left", true, false, false};
+  WorkerWatch ranks({}, {"m.pt", 4, {}});
+  ranks.Expect(1);
+  ranks.Add("w0", "cpu");
+  EXPECT_EQ(ranks.Judge(gone).exhausted, "") << "one rank has yet to join";
+  ranks.Expect(0);
+  ranks.Add("w1", "cpu");
+  EXPECT_EQ(ranks.Judge({"w1", "it died", true, false, false}).exhausted, "it died");
+
+  WorkerWatch open({}, {"m.pt", 4, {}});
+  open.Expect(-1);
+  open.Add("w0", "cpu");
+  EXPECT_EQ(open.Judge(gone).exhausted, "") << "another may come at any time";
+  open.Add("w1", "cpu");
+  EXPECT_EQ(open.Judge({"w1", "m.pt has 5 channels", true, true, false}).exhausted,
+            "m.pt has 5 channels")
+      << "whoever comes would find the same";
+  EXPECT_EQ(open.refusal(), "m.pt has 5 channels");
+}
+
 TEST(WorkerWatch, OtherDeathsAreToldAsTheyAre) {
   WorkerWatch watch(kTwo, {"m.pt", 4, {}});
   const auto verdict =

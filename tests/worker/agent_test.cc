@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 class SmallScheduler {
  public:
   explicit SmallScheduler(const WorkerContext& context, double lease_s = 2)
-      : server_("127.0.0.1", token_,
+      : server_({"127.0.0.1"}, token_,
                 {[this](PeerId peer, const Json& hello) { Joined(peer, hello); },
                  [this](PeerId peer, const Json& message) { Received(peer, message); },
                  [this](PeerId, const std::string&) { ++left; }}) {

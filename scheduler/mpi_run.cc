@@ -1,0 +1,166 @@
+#include "scheduler/mpi_run.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "cluster/process.h"
+#include "cluster/worker_start.h"
+#include "io/error.h"
+#include "scheduler/commands.h"
+#include "scheduler/join.h"
+#include "scheduler/probe_client.h"
+
+namespace tilery {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kStarts = 5;  // of the child that starts workers
+constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kEndTime = std::chrono::seconds(5);  // for it to end after the run has
+
+// The child that takes part for this rank.
+class Part {
+ public:
+  Part() { Start(); }
+
+  // From now on it knows where to go.
+  void Tell(std::string line) {
+    line_ = std::move(line);
+    Send();
+  }
+  // Looks after it; true while it runs or is started anew. It ends with the run.
+  bool Goes() {
+    if (!child_) return false;
+    const auto ended = child_->Poll();
+    if (!ended) return true;
+    child_.reset();
+    if (ended->by_signal && ++starts_ < kStarts) {
+      std::cerr << "tilery: the process that starts this rank's workers ended by " << ended->words()
+                << "; another takes its place" << std::endl;
+      Start();
+      Send();
+      return true;
+    }
+    return false;
+  }
+  void WaitForEnd() {
+    const auto until = Clock::now() + kEndTime;
+    while (Goes() && Clock::now() < until) std::this_thread::sleep_for(kLook);
+    child_.reset();
+  }
+
+ private:
+  void Start() {
+    auto [ours, its] = SocketPair();
+    child_ = std::make_unique<Child>(
+        SpawnSpec{SelfExecutable(), {"join-rank"}, {}, its.get(), -1, true});
+    control_ = std::move(ours);
+  }
+  void Send() {
+    if (line_.empty()) return;
+    (void)!send(control_.get(), line_.data(), line_.size(), MSG_NOSIGNAL);
+  }
+
+  UniqueFd control_;
+  std::unique_ptr<Child> child_;
+  std::string line_;
+  int starts_ = 1;
+};
+
+std::string LineFor(const Meeting& meeting, int ranks_here) {
+  return Json{{"meeting", ToJson(meeting)}, {"ranks_here", ranks_here}}.dump() + "\n";
+}
+
+}  // namespace
+
+int TellError() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    std::cerr << "tilery: " << e.what() << std::endl;
+    switch (e.fault()) {
+      case Fault::kUsage:
+      case Fault::kInput:
+      case Fault::kOutput:  // a place that can't be written: another must be named
+        return kExitUsage;
+      default:
+        return kExitInternal;
+    }
+  } catch (const std::exception& e) {
+    std::cerr << "tilery: internal error: " << Printable(e.what()) << std::endl;
+    return kExitInternal;
+  }
+}
+
+int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
+                const std::function<int(const Job&, const Crowd&)>& run) {
+  Part part;
+  MpiSession mpi(launch);
+  const std::vector<std::string> hosts = mpi.Hosts();
+  const std::string& here = hosts.at(static_cast<size_t>(mpi.rank()));
+  const auto ranks_here = static_cast<int>(std::count(hosts.begin(), hosts.end(), here));
+  if (mpi.rank() != 0) {
+    const std::string text = mpi.Broadcast("");
+    if (!text.empty()) {
+      part.Tell(LineFor(MeetingFromJson(Json::parse(text)), ranks_here));
+      while (part.Goes()) std::this_thread::sleep_for(kLook);
+    }
+    mpi.Finish();
+    return 0;
+  }
+
+  bool told = false;
+  int code = kExitInternal;
+  try {
+    const Job job = load();
+    Crowd crowd;
+    crowd.local = false;
+    crowd.ranks = mpi.size();
+    crowd.ranks_here = ranks_here;
+    const bool one_host = ranks_here == mpi.size();
+    if (!one_host || !job.execution.listen.empty())
+      crowd.addresses = AddressesOfHost(job.execution.listen);
+    crowd.announce = [&](const Meeting& meeting) {
+      mpi.Broadcast(ToJson(meeting).dump());
+      told = true;
+      part.Tell(LineFor(meeting, ranks_here));
+    };
+    crowd.look = [&] { part.Goes(); };
+    code = run(job, crowd);
+  } catch (...) {
+    code = TellError();
+  }
+  if (!told) mpi.Broadcast("");
+  if (told) part.WaitForEnd();
+  mpi.Finish();
+  return code;
+}
+
+int JoinAsRank() {
+  std::string line;
+  for (char c = 0; c != '\n';) {
+    const ssize_t got = read(kControlFd, &c, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return 0;  // there is nothing to do
+    line += c;
+  }
+  const Json json = Json::parse(line);
+  JoinOptions options;
+  options.meeting = MeetingFromJson(json.at("meeting"));
+  options.rank = true;
+  options.ranks_here = json.at("ranks_here").get<int>();
+  options.parent_fd = kControlFd;
+  return Join(options);
+}
+
+}  // namespace tilery
