@@ -27,7 +27,10 @@ endif()
 # Debian installs several MPIs side by side, each with a compiler wrapper of its own name; elsewhere the one that is
 # there is called mpicc.
 set(TILERY_MPI_KINDS "")
-if(NOT TILERY_MPI STREQUAL "OFF")
+# With sanitizers there is none: they would report what MPI itself leaves behind.
+if(TILERY_SANITIZE)
+  set(TILERY_NOTE_MPI "not with sanitizers")
+elseif(NOT TILERY_MPI STREQUAL "OFF")
   foreach(kind IN ITEMS openmpi mpich)
     find_program(TILERY_MPICC_${kind} mpicc.${kind})
     mark_as_advanced(TILERY_MPICC_${kind})
