@@ -12,6 +12,7 @@
 #include "cluster/mpi_plugin.h"
 #include "cluster/process.h"
 #include "io/error.h"
+#include "io/file.h"
 
 namespace tilery {
 namespace {
@@ -23,6 +24,14 @@ std::optional<int> Number(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return std::nullopt;
   return std::atoi(text);
+}
+
+std::string BootId() {
+  try {
+    return ReadSmallFile("/proc/sys/kernel/random/boot_id", 64);
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 const char* NameOf(const std::string& kind) { return kind == "openmpi" ? "Open MPI" : "MPICH"; }
@@ -118,7 +127,8 @@ int MpiSession::size() const { return impl_->size; }
 
 std::vector<std::string> MpiSession::Hosts() {
   std::array<char, kNameBytes> mine{};
-  HostName().copy(mine.data(), mine.size() - 1);
+  // Hosts may bear one name, and what looks like hosts may be parts of one machine.
+  (HostName() + "/" + BootId()).copy(mine.data(), mine.size() - 1);
   std::vector<char> all(static_cast<size_t>(impl_->size) * kNameBytes);
   impl_->Check(impl_->gather(mine.data(), all.data(), kNameBytes, impl_->why.data(), kWhyBytes),
                "names of the hosts");

@@ -33,7 +33,8 @@ class MpiSession {
 
   int rank() const;
   int size() const;
-  std::vector<std::string> Hosts();                // name of each rank's host, in rank order
+  // Of each rank, in rank order: a text that is the same for ranks of one host alone.
+  std::vector<std::string> Hosts();
   std::string Broadcast(const std::string& text);  // rank 0's text
   void Finish();                                   // waits for all ranks, then MPI_Finalize
 

@@ -150,6 +150,11 @@ class Supervisor {
     ReadWorker();
     worker_.reset();
     if (stopping_) return End(0);
+    if (ready_ && !ended->by_signal && ended->number == 0) {
+      // It was told that all is done, and we are about to be.
+      start_at_ = Clock::now() + kLongestPause;
+      return;
+    }
     if (ready_) failed_by_code_ = failed_by_signal_ = 0;
     const bool no_memory = !ended->by_signal && ended->number == kNoMemoryExit;
     if (no_memory) ++without_memory_;

@@ -122,11 +122,14 @@ int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
   bool told = false;
   int code = kExitInternal;
   try {
-    const Job job = load();
+    Job job = load();
     Crowd crowd;
     crowd.local = false;
     crowd.ranks = mpi.size();
     crowd.ranks_here = ranks_here;
+    // For what shares a GPU's memory, all of this host's count.
+    crowd.workers = job.execution.workers;
+    if (crowd.workers) job.execution.workers = *crowd.workers * ranks_here;
     const bool one_host = ranks_here == mpi.size();
     if (!one_host || !job.execution.listen.empty())
       crowd.addresses = AddressesOfHost(job.execution.listen);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -113,6 +114,19 @@ void PrintInterrupted(const Job& job, double wall_s) {
   std::cout << SummaryJson(result, {}, job.execution.work).dump() << std::endl;
 }
 
+// Where each rank is shown GPUs of its own, the desk of hosts decides as they join.
+void CheckRanks(const Crowd& crowd, const DeviceChoice& devices) {
+  const auto gpus = static_cast<int>(devices.seats.size());
+  if (crowd.ranks == 0 || crowd.workers || !devices.gpu() || crowd.ranks_here <= gpus) return;
+  if (std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return;
+  throw Error(
+      Fault::kUsage,
+      fmt::format("mpirun has started {} ranks on this host, which has {} GPUs for them: {}. "
+                  "Start at most {} here, or say --workers N with how many each rank has, "
+                  "which then share GPUs",
+                  crowd.ranks_here, gpus, devices.words, gpus));
+}
+
 // Under the lock of the work folder. `early` goes when there is something to drain. `planned`
 // becomes true once the ledger holds the plan's claims.
 int RunLocked(const Job& job, bool json, const Crowd& crowd, std::optional<EarlyEnd>& early,
@@ -123,6 +137,7 @@ int RunLocked(const Job& job, bool json, const Crowd& crowd, std::optional<Early
   console.OpenLog(work);
   Ledger ledger(work);
   const DeviceChoice devices = ChooseDevices(job);
+  CheckRanks(crowd, devices);
   const Prepared prepared = Prepare(job, &ledger);
   const Plan& plan = prepared.resolved.plan;
 

@@ -95,9 +95,8 @@ RunOptions OptionsOf(const Job& job, const Prepared& prepared, const DeviceChoic
                            static_cast<double>(prepared.resolved.plan.items.size());
   }
   options.addresses = crowd.addresses;
-  options.hosts = HostPolicy{
-      devices.gpu() ? devices.seats[0].name : "", record.numerics.precision, job.execution.work,
-      crowd.ranks > 0 ? job.execution.workers : std::nullopt, job.execution.threads};
+  options.hosts = HostPolicy{devices.gpu() ? devices.seats[0].name : "", record.numerics.precision,
+                             job.execution.work, crowd.workers, job.execution.threads};
   return options;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ namespace tilery {
 struct Crowd {
   bool local = true;                                   // this process starts some itself
   std::vector<std::string> addresses = {"127.0.0.1"};  // on which hosts may join
-  int ranks = 0;       // of mpirun, each of which joins once; 0: not under mpirun
-  int ranks_here = 1;  // of them on this host
+  int ranks = 0;               // of mpirun, each of which joins once; 0: not under mpirun
+  int ranks_here = 1;          // of them on this host
+  std::optional<int> workers;  // of each rank, if the job says how many; nullopt: one
   // Told where to join, once it listens; WORK/join.json says it in any case.
   std::function<void(const Meeting&)> announce;
   std::function<void()> look;  // about ten times a second

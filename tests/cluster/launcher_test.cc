@@ -164,6 +164,16 @@ TEST_F(Launcher, AWorkerIsRetiredWhenItsDeviceHasNoMemoryForAFreshProcessEither)
   }
 }
 
+TEST_F(Launcher, AWorkerThatEndsAsItWasToldToIsNoDeathAndNotReplacedAtOnce) {
+  const auto launcher = Start("ready-exit:0");
+  ASSERT_TRUE(AwaitWorkers(*launcher, 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  for (const auto& event : launcher->Poll()) events_.push_back(event);
+  EXPECT_TRUE(events_.empty()) << events_[0].how;
+  EXPECT_EQ(Workers().size(), 1u);
+  EXPECT_TRUE(launcher->WaitAll(60));
+}
+
 TEST_F(Launcher, DeathsBySignalAtStartAreCapped) {
   const auto launcher = Start("die");
   ASSERT_TRUE(AwaitGone(*launcher));
