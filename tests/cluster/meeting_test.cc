@@ -74,8 +74,15 @@ TEST_F(MeetingTest, AFileThatOthersMayReadOrThatIsDamagedIsRefusedWithoutItsToke
 
 TEST_F(MeetingTest, TheSchedulerIsFoundAtTheAddressWhereItAnswers) {
   ServerThread server(token_, Welcome(5));
-  // 192.0.2.0/24 is set aside for documentation (RFC 5737): nobody answers there.
-  const Meeting meeting{{"192.0.2.1", "127.0.0.1"}, server.port(), token_, 5};
+  // One that takes the connection and says nothing.
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server.port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(silent, 4), 0);
+  const Meeting meeting{{"127.0.0.2", "127.0.0.1"}, server.port(), token_, 5};
   const auto begin = std::chrono::steady_clock::now();
   const auto found = FindScheduler(meeting, 20);
   ASSERT_TRUE(found.has_value());
@@ -83,6 +90,8 @@ TEST_F(MeetingTest, TheSchedulerIsFoundAtTheAddressWhereItAnswers) {
   EXPECT_EQ(found->port, server.port());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
       << "an address that is silent holds nobody up";
+  EXPECT_EQ(FindScheduler({{"127.0.0.2"}, server.port(), token_, 5}, 0.3), std::nullopt);
+  close(silent);
 }
 
 TEST_F(MeetingTest, WhoAnswersOtherwiseIsNotTheScheduler) {
@@ -126,7 +135,7 @@ TEST_F(MeetingTest, AnInterfaceOrAddressThatIsNotThereIsRefusedWithThoseThatAre)
     EXPECT_THAT(error.what(), HasSubstr("127.0.0.1 (lo)"));
   }
   EXPECT_EQ(AddressesOfName("127.0.0.3"), std::vector<std::string>{"127.0.0.3"});
-  EXPECT_THROW(AddressesOfName("no-such-host.invalid"), Error);
+  EXPECT_THROW(AddressesOfName("no..such..host"), Error);
 }
 
 }  // namespace
