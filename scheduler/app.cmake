@@ -26,6 +26,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   run_command.cc
   serve.cc
   signals.cc
+  tell_error.cc
   tuning_client.cc
   work_commands.cc
   worker_watch.cc)

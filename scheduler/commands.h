@@ -14,6 +14,9 @@ namespace tilery {
 
 inline constexpr int kExitInternal = 1, kExitUsage = 2, kExitFailedItems = 3, kExitInterrupted = 75;
 
+// Inside a catch clause: prints the error that was thrown, and returns its exit code.
+int TellError();
+
 int RunCommand(const Job& job, bool json, const Crowd& crowd);
 int PlanCommand(const Job& job, bool json);
 int StatusCommand(const std::filesystem::path& work, bool json);

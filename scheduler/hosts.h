@@ -20,6 +20,10 @@
 
 namespace tilery {
 
+// Seconds that a host goes on without a link, before it ends its workers and itself; longer than a
+// worker, which has a lease's time.
+inline constexpr double kHostGiveUp = 20;
+
 // What the job says of every host.
 struct HostPolicy {
   std::string card;            // name of its GPUs; "": the CPU

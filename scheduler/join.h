@@ -12,9 +12,6 @@
 
 namespace tilery {
 
-// A host without a link goes on for so long; longer than a worker, which has a lease's time.
-inline constexpr double kHostGiveUp = 20;
-
 struct JoinOptions {
   // One of them: where the scheduler is, or the work folder that says so (asked again and again,
   // since the run may not have begun yet).

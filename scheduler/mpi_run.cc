@@ -83,25 +83,6 @@ std::string LineFor(const Meeting& meeting, int ranks_here) {
 
 }  // namespace
 
-int TellError() {
-  try {
-    throw;
-  } catch (const Error& e) {
-    std::cerr << "tilery: " << e.what() << std::endl;
-    switch (e.fault()) {
-      case Fault::kUsage:
-      case Fault::kInput:
-      case Fault::kOutput:  // a place that can't be written: another must be named
-        return kExitUsage;
-      default:
-        return kExitInternal;
-    }
-  } catch (const std::exception& e) {
-    std::cerr << "tilery: internal error: " << Printable(e.what()) << std::endl;
-    return kExitInternal;
-  }
-}
-
 int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
                 const std::function<int(const Job&, const Crowd&)>& run) {
   Part part;

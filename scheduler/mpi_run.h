@@ -23,7 +23,4 @@ int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
 // Body of the child, `tilery join-rank`: what it needs comes as a line on kControlFd.
 int JoinAsRank();
 
-// The exit code of `tilery` for an error that was thrown, and its words on standard error.
-int TellError();  // inside a catch clause
-
 }  // namespace tilery

@@ -121,6 +121,12 @@ def model(tmp_path_factory):
     return get
 
 
+def finish(process: subprocess.Popen, code: int = 0, timeout: float = 150) -> tuple[str, str]:
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == code, f"exit {process.returncode}\n{err[-3000:]}"
+    return out, err
+
+
 def picture(height: int, width: int, seed: int = 0, channels: int = 3, dtype=np.uint8) -> np.ndarray:
     """Smooth colours and noise; no two tiles alike, no sample at the type's maximum."""
     rng = np.random.default_rng(1000 + seed)

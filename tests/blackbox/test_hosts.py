@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import netlab
-from conftest import EXECUTABLE, digests, leftovers, picture
+from conftest import digests, EXECUTABLE, finish, leftovers, picture
 
 WHY_NOT = netlab.missing()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -53,10 +53,14 @@ def mpirun(run, hosts, ranks, *args, env=None):
     return begin(run, [*hosts.mpirun(ranks), *passed, "--wdir", run.dir, EXECUTABLE, *args], env)
 
 
-def finish(process, code=0, timeout=150):
-    out, err = process.communicate(timeout=timeout)
-    assert process.returncode == code, f"exit {process.returncode}\n{err[-3000:]}"
-    return out, err
+def begin_with_two_that_join(run, model, hosts):
+    """A run on host0 whose workers are on host1 and host2, when they have done a first unit."""
+    p = begin(run, [*hosts.entry("host0"), EXECUTABLE, "run", job(run, model, "out", launch="join"), "--listen", "auto",
+                    "--json"])
+    joined = [begin(run, [*hosts.entry(name), EXECUTABLE, "worker", "--join", "work-out"], SLOW)
+              for name in ("host1", "host2")]
+    run.wait_for("work-out", lambda s: len(s["workers"]) == 2 and s["units"]["done"] >= 1)
+    return p, joined
 
 
 @with_mpi
@@ -90,11 +94,7 @@ def test_the_loss_of_a_host_ends_mpirun_and_the_rest_resumes(run, model, wanted,
 
 def test_a_host_that_joined_is_lost_and_others_go_on(run, model, wanted, hosts):
     """Without MPI a lost host costs its leases: 15 s, and no more than 2 s on top."""
-    p = begin(run, [*hosts.entry("host0"), EXECUTABLE, "run", job(run, model, "out", launch="join"), "--listen", "auto",
-                    "--json"])
-    joined = [begin(run, [*hosts.entry(name), EXECUTABLE, "worker", "--join", "work-out"], SLOW)
-              for name in ("host1", "host2")]
-    run.wait_for("work-out", lambda s: len(s["workers"]) == 2 and s["units"]["done"] >= 1)
+    p, joined = begin_with_two_that_join(run, model, hosts)
     hosts.kill("host2")
     out, err = finish(p)
     assert json.loads(out)["items_done"] == 7, err
@@ -106,11 +106,7 @@ def test_a_host_that_joined_is_lost_and_others_go_on(run, model, wanted, hosts):
 def test_a_network_that_is_cut_and_heals_changes_no_byte(run, model, wanted, hosts, seconds):
     """For less than a lease, the holder keeps what it has and delivers; for longer, others have run it again by then, and
     what the holder of the old lease says or would publish counts no more."""
-    p = begin(run, [*hosts.entry("host0"), EXECUTABLE, "run", job(run, model, "out", launch="join"), "--listen", "auto",
-                    "--json"])
-    joined = [begin(run, [*hosts.entry(name), EXECUTABLE, "worker", "--join", "work-out"], SLOW)
-              for name in ("host1", "host2")]
-    run.wait_for("work-out", lambda s: len(s["workers"]) == 2 and s["units"]["done"] >= 1)
+    p, joined = begin_with_two_that_join(run, model, hosts)
     hosts.cut("host2")
     time.sleep(seconds)
     hosts.heal("host2")

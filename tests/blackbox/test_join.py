@@ -10,7 +10,7 @@ import time
 import pytest
 from PIL import Image
 
-from conftest import EXECUTABLE, digests, leftovers, picture
+from conftest import digests, EXECUTABLE, finish, leftovers, picture
 
 
 def job(run, model, name, net="identity", **execution):
@@ -30,12 +30,6 @@ def wanted(run, model):
 
 def join(run, work, *args, env=None):
     return run.start("worker", "--join", work, *args, env=env)
-
-
-def finish(process, code=0, timeout=120):
-    out, err = process.communicate(timeout=timeout)
-    assert process.returncode == code, f"exit {process.returncode}\n{err[-3000:]}"
-    return out, err
 
 
 def test_workers_that_join_do_all_the_work(run, model, wanted):

@@ -10,7 +10,7 @@ import time
 import pytest
 from PIL import Image
 
-from conftest import EXECUTABLE, digests, leftovers, picture
+from conftest import digests, EXECUTABLE, finish, leftovers, picture
 
 MPIRUNS = {
     "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],
@@ -47,12 +47,6 @@ def job(run, model, name, **execution):
 def wanted(run, model):
     run.ok("run", job(run, model, "good"))
     return digests(run.dir / "good")
-
-
-def finish(process, code=0, timeout=120):
-    out, err = process.communicate(timeout=timeout)
-    assert process.returncode == code, f"exit {process.returncode}\n{err[-3000:]}"
-    return out, err
 
 
 def ours(run):
