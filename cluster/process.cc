@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <map>
 
 #include "cluster/worker_start.h"
@@ -225,6 +227,22 @@ bool Child::Over() const {
 void Child::KillGroup() {
   // Until it is reaped, its number can't become that of another group.
   if (!ended_) kill(own_group_ ? -pid_ : pid_, SIGKILL);
+}
+
+std::filesystem::path FindOnPath(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* given = getenv("PATH");
+  const std::string all = given != nullptr ? given : "";
+  for (size_t at = 0; at <= all.size();) {
+    const size_t end = std::min(all.find(':', at), all.size());
+    const std::filesystem::path file = std::filesystem::path(all.substr(at, end - at)) / name;
+    std::error_code error;
+    if (end > at && access(file.c_str(), X_OK) == 0 &&
+        std::filesystem::is_regular_file(file, error))
+      return file;
+    at = end + 1;
+  }
+  return {};
 }
 
 }  // namespace tilery

@@ -78,6 +78,10 @@ class Child {
   std::optional<Ended> ended_;
 };
 
+// As a shell looks for a command: the first executable file of that name on the PATH; a name with a
+// slash stands for itself. Empty if there is none.
+std::filesystem::path FindOnPath(const std::string& name);
+
 // What a program that ran to its end has written, at most kOutputKept bytes of each.
 struct Ran {
   Child::Ended ended;

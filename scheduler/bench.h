@@ -4,12 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-namespace tilery {
+#include "scheduler/job.h"
 
-using JobFlags = std::vector<std::pair<std::string, std::vector<std::string>>>;  // by dotted key
+namespace tilery {
 
 struct BenchOptions {
   JobFlags flags;  // keys of a job, the model among them; its input and output are made here

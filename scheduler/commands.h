@@ -4,9 +4,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "cluster/message.h"
 #include "scheduler/job.h"
 #include "scheduler/serve.h"
 
@@ -17,9 +19,14 @@ inline constexpr int kExitInternal = 1, kExitUsage = 2, kExitFailedItems = 3, kE
 // Inside a catch clause: prints the error that was thrown, and returns its exit code.
 int TellError();
 
-int RunCommand(const Job& job, bool json, const Crowd& crowd);
-int PlanCommand(const Job& job, bool json);
-int StatusCommand(const std::filesystem::path& work, bool json);
+// Takes the document of a command that was asked for --json; null: nobody asked, and what is for
+// people is printed. Called at most once, of a run that ends early on a thread of its own, after
+// which the process ends.
+using TakeDocument = std::function<void(const Json&)>;
+
+int RunCommand(const Job& job, const TakeDocument& take, const Crowd& crowd);
+int PlanCommand(const Job& job, const TakeDocument& take);
+int StatusCommand(const std::filesystem::path& work, const TakeDocument& take);
 int VerifyCommand(const std::filesystem::path& work, bool json);
 // Print where the finished files of a run lie; "report" or "trace".
 int ArtefactCommand(const std::filesystem::path& work, const std::string& which);
@@ -36,7 +43,8 @@ struct CompileFlags {
 // something to put right first.
 int CompileCommand(const CompileFlags& flags, bool json);
 
-// "WORK|JOB": a work folder, or the work folder of a job file. Error(kUsage) if it is neither.
-std::filesystem::path WorkFolderOf(const std::string& work_or_job);
+// "WORK|JOB": a work folder, or the work folder of a job file, in a file of several jobs that of
+// `stage`. Error(kUsage) if it is neither.
+std::filesystem::path WorkFolderOf(const std::string& work_or_job, const std::string& stage);
 
 }  // namespace tilery

@@ -1,5 +1,7 @@
 #include "scheduler/job.h"
 
+#include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "scheduler/contract.h"
@@ -155,20 +157,48 @@ void UnfoldOutputs(FlatJob& flat) {
       [](const JobKey& key) { return std::string_view(key.key).starts_with("output."); }, flat);
 }
 
+// A name becomes part of the names of folders and files.
+std::string CheckedName(const JobValue& value, const JobKey& key) {
+  constexpr size_t kLongest = 64;
+  const std::string name = AsText(value, key);
+  const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+  if (name.empty() || name.size() > kLongest || name[0] == '.' || name[0] == '-' || !plain) {
+    RefuseValue(value, key.key,
+                "'" + Shown(value) +
+                    "' is no name: letters, digits, '-', '_' and '.', at most " +
+                    std::to_string(kLongest) + ", beginning with a letter, a digit or '_'");
+  }
+  return name;
+}
+
 }  // namespace
 
-Job LoadJob(const fs::path& file,
-            const std::vector<std::pair<std::string, std::vector<std::string>>>& flags) {
-  FlatJob flat;
-  if (!file.empty()) {
-    Flatten(
-        ParseYamlFile(file), "", [](const JobKey&) { return true; }, flat);
-    UnfoldOutputs(flat);
+const JobValue* FindJobs(const JobValue& document, const char* key) {
+  if (document.kind != JobValue::Kind::kMap) return nullptr;
+  for (const auto& [name, value] : document.entries) {
+    if (name == key) return &value;
   }
+  return nullptr;
+}
+
+FlatJob FlattenJob(const JobValue& document) {
+  FlatJob flat;
+  const auto of_one_job = [](const JobKey& key) {
+    return key.type != KeyType::kList || std::string_view(key.key) == "outputs";
+  };
+  Flatten(document, "", of_one_job, flat);
+  UnfoldOutputs(flat);
+  return flat;
+}
+
+Job FillJob(FlatJob flat, const JobFlags& flags, const fs::path& file, const std::string& stem,
+            const std::string& stage) {
   std::set<std::string> from_flags;
-  for (const auto& [name, values] : flags) {
-    const JobKey& key = *FindJobKey(ResolveFlag(name));
-    if (key.type == KeyType::kList && !IsLater(key)) {
+  for (const auto& [flag, values] : flags) {
+    const JobKey& key = *FindJobKey(ResolveFlag(flag));
+    if (key.type == KeyType::kList) {
       throw Error(Fault::kUsage, std::string(kFlagWhere) + ": '" + key.key +
                                      "' is for job files; as flags: --output, --output.dtype, ...");
     }
@@ -182,7 +212,13 @@ Job LoadJob(const fs::path& file,
   const JobFiller from(flat, from_flags, file);
   Job job;
   job.file = file;
-  job.name = file.empty() ? "job" : file.stem().string();
+  job.name = stage.empty() ? stem : stem + "-" + stage;
+  from.With("name", [&](auto& v, auto& k) {
+    const std::string name = CheckedName(v, k);
+    job.name = stage.empty() ? name : stem + "-" + name;
+  });
+  from.With("on_failed",
+            [&](auto& v, auto& k) { job.stop_on_failed = AsWord(v, k) == "stop"; });
   from.With("task", [&](auto& v, auto& k) { AsWord(v, k); });
   FillModel(from, flat, job);
   FillInput(from, job);
@@ -191,6 +227,17 @@ Job LoadJob(const fs::path& file,
   FillExecution(from, job);
   CheckTilingValues(from, job);
   return job;
+}
+
+Job LoadJob(const fs::path& file, const JobFlags& flags) {
+  if (file.empty()) return FillJob({}, flags, file, "job", "");
+  const JobValue document = ParseYamlFile(file);
+  for (const char* several : {"stages", "jobs"}) {
+    if (const JobValue* list = FindJobs(document, several))
+      throw Error(Fault::kUsage, list->where + ": '" + several +
+                                     "' makes this a file of several jobs, and one is needed here");
+  }
+  return FillJob(FlattenJob(document), flags, file, file.stem().string(), "");
 }
 
 }  // namespace tilery

@@ -18,6 +18,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   keys.cc
   model_file.cc
   output_paths.cc
+  pipeline.cc
   planner.cc
   tiling_rules.cc
   transfer_rules.cc

@@ -51,9 +51,13 @@ struct OutputSpec {
   double fill = 0;
 };
 
+// What the command line says: dotted key -> values, short names already resolved ("tiling.tile").
+using JobFlags = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
 struct Job {
-  std::string name;            // stem of the job file, or "job"
+  std::string name;            // as the job says, else the stem of its file, else "job"
   std::filesystem::path file;  // empty: flags only
+  bool stop_on_failed = false;  // in a pipeline: failed items keep the stages after it from running
   struct {
     std::string path;
     std::string precision = "auto", compile = "auto";
@@ -94,10 +98,9 @@ struct Job {
   } execution;
 };
 
-// `file` may be empty. `flags`: dotted key -> values, short names already resolved ("tiling.tile").
-// Relative paths of flags count from the current folder, of the file from its own.
-Job LoadJob(const std::filesystem::path& file,
-            const std::vector<std::pair<std::string, std::vector<std::string>>>& flags);
+// `file` may be empty; one with several jobs is refused (pipeline.h loads those). Relative paths of
+// flags count from the current folder, of the file from its own.
+Job LoadJob(const std::filesystem::path& file, const JobFlags& flags);
 
 // The nearest of `valid` to `word` by edit distance ("" if none is near).
 std::string NearestWord(const std::string& word, const std::vector<std::string>& valid);

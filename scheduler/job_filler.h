@@ -61,6 +61,16 @@ Enum Named(const JobValue& value, const JobKey& key,
   RefuseValue(value, key.key, "'" + word + "' is not supported yet");
 }
 
+// The steps of LoadJob, for whoever has the document already. `document`: one job as the user wrote
+// it, no list of them. `stem`: what the job is called if it does not say so itself; `stage` is
+// appended: a job's number among several, "" if it is alone. Error(kUsage).
+FlatJob FlattenJob(const JobValue& document);
+Job FillJob(FlatJob flat, const JobFlags& flags, const std::filesystem::path& file,
+            const std::string& stem, const std::string& stage);
+
+// The list of jobs in a document, nullptr if it is one job.
+const JobValue* FindJobs(const JobValue& document, const char* key);
+
 // Parts of the loader that have a file of their own. Error(kUsage).
 void FillOutput(const JobFiller& from, Job& job);
 // After FillOutput: the work folder lies beside the output.

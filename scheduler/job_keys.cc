@@ -13,6 +13,8 @@ constexpr const char* kOutputTypes = "auto u8 i8 u16 i16 u32 i32 f16 f32 f64";
 
 // Plain data, so that the program starts without running anything for it.
 constexpr JobKey kKeys[] = {
+    {"name", kText, "", "", 0, "", "",
+     "name of the job, and of its work folder; default: the stem of its file"},
     {"task", kWord, "infer", "compress decompress", 0, "", "infer", "what the job does"},
 
     {"model.path", kPath, "", "", 0, "model", "",
@@ -124,8 +126,10 @@ constexpr JobKey kKeys[] = {
      "failed items (count or share) beyond which the run stops"},
     {"execution.numerics", kPath, "", "", 0, "numerics", "", "a numerics record to reuse"},
 
-    {"stages", kList, "", kWholeKey, 0, "", "", "jobs that run in order"},
-    {"jobs", kList, "", kWholeKey, 0, "", "", "jobs without order"},
+    {"on_failed", kWord, "continue stop", "", 0, "", "continue",
+     "as a stage: whether those after it run when some of its items have failed"},
+    {"stages", kList, "", "", 0, "", "", "jobs that run in order, each after the one before it"},
+    {"jobs", kList, "", "", 0, "", "", "jobs that have nothing to do with each other"},
 };
 
 }  // namespace

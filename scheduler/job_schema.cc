@@ -180,6 +180,12 @@ std::string JobSchemaText() {
                                   {"items", output},
                                   {"minItems", 1},
                                   {"maxItems", 1}};
+  const Json several = {{"type", "array"}, {"items", {{"$ref", "#"}}}, {"minItems", 1}};
+  for (const char* list : {"stages", "jobs"}) {
+    Json described = {{"description", FindJobKey(list)->help}};
+    for (const auto& [name, value] : several.items()) described[name] = value;
+    job["properties"][list] = described;
+  }
   for (const auto& [name, value] : job.items()) schema[name] = value;
   return schema.dump(2) + "\n";
 }

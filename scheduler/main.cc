@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string_view>
@@ -12,70 +15,18 @@
 #include "io/error.h"
 #include "scheduler/bench.h"
 #include "scheduler/commands.h"
-#include "scheduler/job_keys.h"
+#include "scheduler/job_command_line.h"
 #include "scheduler/join.h"
 #include "scheduler/mpi_run.h"
+#include "scheduler/pipeline_commands.h"
 #include "scheduler/probe_client.h"
 #include "scheduler/signals.h"
+#include "scheduler/submit.h"
 
 namespace tilery {
 namespace {
 
-constexpr const char* kLaterCommands[] = {"submit", "compress", "decompress"};
-
-// A command that takes a job: file, flags, or both.
-struct JobCommand {
-  CLI::App* app = nullptr;
-  std::string file;
-  bool json = false;
-  std::vector<std::pair<std::string, CLI::Option*>> options;  // by dotted key
-
-  JobCommand(CLI::App& parent, const std::string& name, const std::string& description,
-             const std::string& argument = "JOB",
-             const std::string& about = "job file (YAML); flags beat it") {
-    app = parent.add_subcommand(name, description);
-    app->add_option(argument, file, about);
-    app->add_flag("--json", json, "one JSON document on one line of standard output");
-    for (const JobKey& key : JobKeys()) {
-      std::string names = fmt::format("--{}", key.key);
-      if (*key.flag) names += fmt::format(",--{}", key.flag);
-      // A callback and no vector: for vectors CLI11 takes "[a]" and "{}" for lists, but files are
-      // called so, too.
-      CLI::Option* option = app->add_option(names, [](const CLI::results_t&) { return true; });
-      option->group("")->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-      if (TakesManyValues(key))
-        option->expected(1, 1 << 24);
-      else
-        option->expected(1);
-      options.emplace_back(key.key, option);
-    }
-    app->allow_extras();
-    app->footer("\nEvery key of a job file is also a flag:\n" + JobKeysHelp());
-  }
-
-  JobFlags Given() const {
-    for (const std::string& word : app->remaining()) {
-      if (word.rfind("--", 0) == 0) ResolveFlag(word.substr(2, word.find('=') - 2));
-      throw Error(Fault::kUsage,
-                  fmt::format("{} is not expected here; tilery {} --help shows what is",
-                              Printable(word), app->get_name()));
-    }
-    JobFlags flags;
-    for (const auto& [key, option] : options)
-      if (option->count() > 0) flags.emplace_back(key, option->results());
-    return flags;
-  }
-
-  Job Load() const {
-    const JobFlags flags = Given();
-    if (file.empty() && flags.empty())
-      throw Error(Fault::kUsage,
-                  fmt::format("tilery {}: name a job file, or give --model, --input and "
-                              "--output",
-                              app->get_name()));
-    return LoadJob(file, flags);
-  }
-};
+constexpr const char* kLaterCommands[] = {"compress", "decompress"};
 
 // The ladder of one model. Takes the keys of a job, too: how tiles are cut and blended, say.
 struct BenchCommandLine {
@@ -140,7 +91,7 @@ struct BenchCommandLine {
 // A command that looks at one thing.
 struct LookCommand {
   CLI::App* app = nullptr;
-  std::string what;
+  std::string what, stage;
   bool json = false;
 
   LookCommand(CLI::App& parent, const std::string& name, const std::string& argument,
@@ -148,6 +99,8 @@ struct LookCommand {
     app = parent.add_subcommand(name, description);
     if (!argument.empty()) app->add_option(argument, what)->required();
     if (has_json) app->add_flag("--json", json, "one JSON document on one line");
+    if (argument == "WORK|JOB")
+      app->add_option("--stage", stage, "name or number of a pipeline's stage");
   }
 };
 
@@ -216,18 +169,116 @@ struct WorkerCommand {
   }
 };
 
+// Puts a job, or each stage of a pipeline, into a batch queue.
+struct SubmitCommandLine {
+  JobCommand command;
+  SubmitOptions submit;
+  int64_t minutes = 0;
+  int workers = 0, gpus = -1, cpus = 0;
+  std::vector<std::string> environment;
+
+  explicit SubmitCommandLine(CLI::App& parent)
+      : command(parent, "submit", "Queue a job, or each stage of a pipeline, on a cluster", "JOB",
+                "job file (YAML); flags beat it", {"execution.workers"}) {
+    CLI::App& app = *command.app;
+    BatchRequest& request = submit.request;
+    app.add_option("--queue", request.queue,
+                   "slurm, pbs or lsf; default: the one whose command is on the PATH");
+    app.add_option("--nodes", request.nodes, "whole nodes to work on; default 1")
+        ->check(CLI::Range(1, 100000));
+    app.add_option("--workers", workers,
+                   "instead of --nodes: tasks with one GPU each, wherever there is room (slurm)")
+        ->check(CLI::Range(1, 100000));
+    app.add_option("--gpus-per-node", gpus, "GPUs of each node; 0: work on CPUs")
+        ->check(CLI::Range(0, 1024));
+    app.add_option("--cpus-per-node", cpus,
+                   "cores of each node (of each task, with --workers); default: the nodes are had "
+                   "alone")
+        ->check(CLI::Range(1, 100000));
+    app.add_option("--memory", request.memory, "of each node, as 64G; default: all, or the queue's")
+        ->check(CLI::Validator(
+            [](const std::string& text) {
+              const size_t digits = text.find_first_not_of("0123456789");
+              const bool good = digits != 0 && digits + 1 == text.size() &&
+                                std::string_view("KMGT").find(text[digits]) != std::string::npos;
+              return good ? std::string() : text + ": write it as 64G (K, M, G or T)";
+            },
+            "SIZE"));
+    app.add_option("--time", minutes, "limit in minutes; default: the queue's")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+    app.add_option("--grace", request.grace_s,
+                   "seconds before the limit at which the run ends by itself, to go on when the job "
+                   "is queued again; default 120")
+        ->check(CLI::Range(int64_t{5}, int64_t{1} << 20));
+    app.add_option("--account", request.account, "whom the queue counts it to");
+    app.add_option("--partition", request.partition, "partition or queue of the cluster");
+    app.add_option("--env", environment, "NAME=VALUE for the job's environment; may be repeated")
+        ->allow_extra_args(false);
+    app.add_option("--line", request.lines,
+                   "a line of shell before all else, as 'module load cuda'; may be repeated")
+        ->allow_extra_args(false);
+    app.add_option("--template", submit.template_file,
+                   "a script of your own with {{WORDS}}, as those of configs/cluster")
+        ->check(CLI::ExistingFile);
+    app.add_flag("--dry-run", submit.dry_run, "print the script, submit nothing");
+  }
+
+  int Run() {
+    submit.file = command.file;
+    submit.stage = command.stage;
+    submit.flags = command.Given();
+    submit.json = command.json;
+    if (submit.file.empty() && submit.flags.empty()) command.RefuseNothing();
+    BatchRequest& request = submit.request;
+    if (minutes > 0) {
+      request.minutes = minutes;
+      if (command.app->count("--grace") == 0)
+        request.grace_s = std::min(request.grace_s, minutes * 60 / 2);
+    }
+    if (workers > 0) request.workers = workers;
+    if (gpus >= 0) request.gpus = gpus;
+    if (cpus > 0) request.cpus = cpus;
+    std::vector<std::string> exports;
+    for (const std::string& each : environment) {
+      const size_t equals = each.find('=');
+      const auto word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+      const auto end = each.begin() + static_cast<int64_t>(std::min(equals, each.size()));
+      if (equals == std::string::npos || equals == 0 || !std::all_of(each.begin(), end, word))
+        throw Error(Fault::kUsage, fmt::format("--env {}: write it as NAME=VALUE; whole lines of "
+                                               "shell go with --line",
+                                               Printable(each, 200)));
+      exports.push_back(fmt::format("export {}={}", each.substr(0, equals),
+                                    ShellWord(each.substr(equals + 1))));
+    }
+    request.lines.insert(request.lines.begin(), exports.begin(), exports.end());
+    return SubmitCommand(submit);
+  }
+};
+
 int Run(const JobCommand& run) {
-  const auto go = [&](const Job& job, const Crowd& crowd) {
-    return RunCommand(job, run.json, crowd);
-  };
   if (const auto mpi = FindMpiLaunch())
-    return RunUnderMpi(
-        *mpi, [&] { return run.Load(); }, go);
-  const Job job = run.Load();
-  Crowd crowd;
-  crowd.local = !job.execution.join;
-  if (!job.execution.listen.empty()) crowd.addresses = AddressesOfHost(job.execution.listen);
-  return go(job, crowd);
+    return RunUnderMpi(*mpi, [&](const RunStage& one) {
+      return RunPipeline(run.Load(), run.json, one);
+    });
+  const Pipeline pipeline = run.Load();
+  return RunPipeline(pipeline, run.json, [&](const Job& job, const TakeDocument& take) {
+    Crowd crowd;
+    crowd.local = !job.execution.join;
+    if (!job.execution.listen.empty()) crowd.addresses = AddressesOfHost(job.execution.listen);
+    const std::string login = crowd.local ? LoginNodeWords() : "";
+    if (!login.empty()) std::cerr << login << std::endl;
+    return RunCommand(job, take, crowd);
+  });
+}
+
+int Status(const LookCommand& status) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(status.what, error))
+    return StatusOfPipeline(LoadPipeline(status.what, {}, status.stage), status.json);
+  TakeDocument print;
+  if (status.json)
+    print = [](const Json& document) { std::cout << document.dump() << std::endl; };
+  return StatusCommand(WorkFolderOf(status.what, status.stage), print);
 }
 
 int Main(int argc, char** argv) {
@@ -239,6 +290,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   JobCommand run(app, "run", "Run a job; the same command again resumes it");
   JobCommand plan(app, "plan", "Show what a job would do and cost, without doing it");
+  SubmitCommandLine submit(app);
   BenchCommandLine bench(app);
   LookCommand status(app, "status", "WORK|JOB", "Show how far a job is");
   LookCommand report(app, "report", "WORK|JOB", "Print where a run's report lies", false);
@@ -266,12 +318,13 @@ int Main(int argc, char** argv) {
   if (join_rank->parsed()) return JoinAsRank();
   if (worker.app->parsed()) return worker.Run();
   if (run.app->parsed()) return Run(run);
-  if (plan.app->parsed()) return PlanCommand(plan.Load(), plan.json);
+  if (plan.app->parsed()) return PlanPipeline(plan.Load(), plan.json);
+  if (submit.command.app->parsed()) return submit.Run();
   if (bench.command.app->parsed()) return bench.Run();
-  if (status.app->parsed()) return StatusCommand(WorkFolderOf(status.what), status.json);
-  if (report.app->parsed()) return ArtefactCommand(WorkFolderOf(report.what), "report");
-  if (trace.app->parsed()) return ArtefactCommand(WorkFolderOf(trace.what), "trace");
-  if (verify.app->parsed()) return VerifyCommand(WorkFolderOf(verify.what), verify.json);
+  if (status.app->parsed()) return Status(status);
+  if (report.app->parsed()) return ArtefactCommand(WorkFolderOf(report.what, report.stage), "report");
+  if (trace.app->parsed()) return ArtefactCommand(WorkFolderOf(trace.what, trace.stage), "trace");
+  if (verify.app->parsed()) return VerifyCommand(WorkFolderOf(verify.what, verify.stage), verify.json);
   if (compile.app->parsed()) return CompileCommand(compile.flags, compile.json);
   if (inspect.app->parsed()) return InspectCommand(inspect.what, inspect.json);
   return DoctorCommand(doctor.json);

@@ -83,27 +83,32 @@ std::string LineFor(const Meeting& meeting, int ranks_here) {
 
 }  // namespace
 
-int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
-                const std::function<int(const Job&, const Crowd&)>& run) {
-  Part part;
+int RunUnderMpi(const MpiLaunch& launch, const std::function<int(const RunStage&)>& body) {
+  auto part = std::make_unique<Part>();
   MpiSession mpi(launch);
   const std::vector<std::string> hosts = mpi.Hosts();
   const std::string& here = hosts.at(static_cast<size_t>(mpi.rank()));
   const auto ranks_here = static_cast<int>(std::count(hosts.begin(), hosts.end(), here));
+  // Takes part in one run after the other; each is told of by what MPI brings.
+  const auto begin = [&](const std::string& line) {
+    if (!part) part = std::make_unique<Part>();
+    part->Tell(line);
+  };
   if (mpi.rank() != 0) {
-    const std::string text = mpi.Broadcast("");
-    if (!text.empty()) {
-      part.Tell(LineFor(MeetingFromJson(Json::parse(text)), ranks_here));
-      while (part.Goes()) std::this_thread::sleep_for(kLook);
+    for (;;) {
+      const std::string text = mpi.Broadcast("");
+      if (text.empty()) break;
+      begin(LineFor(MeetingFromJson(Json::parse(text)), ranks_here));
+      while (part->Goes()) std::this_thread::sleep_for(kLook);
+      part.reset();
     }
     mpi.Finish();
     return 0;
   }
 
-  bool told = false;
-  int code = kExitInternal;
-  try {
-    Job job = load();
+  const RunStage run = [&](const Job& given, const TakeDocument& take) {
+    Job job = given;
+    bool told = false;
     Crowd crowd;
     crowd.local = false;
     crowd.ranks = mpi.size();
@@ -117,15 +122,29 @@ int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
     crowd.announce = [&](const Meeting& meeting) {
       mpi.Broadcast(ToJson(meeting).dump());
       told = true;
-      part.Tell(LineFor(meeting, ranks_here));
+      begin(LineFor(meeting, ranks_here));
     };
-    crowd.look = [&] { part.Goes(); };
-    code = run(job, crowd);
+    crowd.look = [&] { part->Goes(); };
+    const auto wait = [&] {
+      if (told) part->WaitForEnd();
+      if (told) part.reset();
+    };
+    try {
+      const int code = RunCommand(job, take, crowd);
+      wait();
+      return code;
+    } catch (...) {
+      wait();
+      throw;
+    }
+  };
+  int code = kExitInternal;
+  try {
+    code = body(run);
   } catch (...) {
     code = TellError();
   }
-  if (!told) mpi.Broadcast("");
-  if (told) part.WaitForEnd();
+  mpi.Broadcast("");
   mpi.Finish();
   return code;
 }

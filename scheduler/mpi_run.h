@@ -12,13 +12,13 @@
 #include <functional>
 
 #include "cluster/mpi.h"
-#include "scheduler/serve.h"
+#include "scheduler/pipeline_commands.h"
 
 namespace tilery {
 
-// `load` and `run` are called on rank 0 alone. Errors of rank 0 are told and become its code.
-int RunUnderMpi(const MpiLaunch& launch, const std::function<Job()>& load,
-                const std::function<int(const Job&, const Crowd&)>& run);
+// `body` is called on rank 0 alone, and runs jobs over all ranks, one after the other, by what it is
+// given. Its result becomes the code, its errors are told and become the code, too.
+int RunUnderMpi(const MpiLaunch& launch, const std::function<int(const RunStage&)>& body);
 
 // Body of the child, `tilery join-rank`: what it needs comes as a line on kControlFd.
 int JoinAsRank();

@@ -81,7 +81,7 @@ void PrintForPeople(const Job& job, const Prepared& prepared, int64_t batch) {
 
 }  // namespace
 
-int PlanCommand(const Job& job, bool json) {
+int PlanCommand(const Job& job, const TakeDocument& take) {
   const Prepared prepared = Prepare(job, nullptr);
   const Resolved& r = prepared.resolved;
   for (const std::string& warning : prepared.warnings) std::cerr << "warning: " << warning << "\n";
@@ -92,7 +92,7 @@ int PlanCommand(const Job& job, bool json) {
   const int64_t batch = job.execution.batch.value_or(
       model.kind == "package" ? FactsOfPackage(model.path).batch
                               : CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
-  if (!json) {
+  if (!take) {
     PrintForPeople(job, prepared, batch);
     return 0;
   }
@@ -100,7 +100,7 @@ int PlanCommand(const Job& job, bool json) {
   for (const Item& item : r.plan.items) items.push_back(ItemJson(r.plan, item));
   Json contract = Json::object();
   for (const auto& [key, source] : r.contract.source) contract[key] = source;
-  const Json document = {{"items", items},
+  take({{"items", items},
                          {"tiles", r.plan.tiles},
                          {"units", r.plan.units},
                          {"tile", r.tile},
@@ -114,8 +114,7 @@ int PlanCommand(const Job& job, bool json) {
                          {"gpu_bytes", 0},
                          {"scratch_bytes", r.scratch_bytes},
                          {"output_bytes", r.output_bytes},
-                         {"contract", contract}};
-  std::cout << document.dump() << std::endl;
+                         {"contract", contract}});
   return 0;
 }
 

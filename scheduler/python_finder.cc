@@ -29,19 +29,6 @@ std::string Variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// As a shell looks for a command; "" if there is none.
-fs::path OnPath(const std::string& name) {
-  if (name.find('/') != name.npos) return name;
-  const std::string all = Variable("PATH");
-  for (size_t at = 0; at <= all.size();) {
-    const size_t end = std::min(all.find(':', at), all.size());
-    const fs::path file = fs::path(all.substr(at, end - at)) / name;
-    if (end > at && access(file.c_str(), X_OK) == 0 && fs::is_regular_file(file)) return file;
-    at = end + 1;
-  }
-  return {};
-}
-
 // PREFIX/lib/python3.N/site-packages/torch, perhaps with /lib behind it -> PREFIX/bin/python3
 fs::path PythonOfTorch(fs::path torch) {
   if (!torch.has_filename()) torch = torch.parent_path();
@@ -103,7 +90,7 @@ fs::path FindPython(const std::string& torch, const std::function<bool()>& stop)
     return false;
   };
   if (const std::string given = Variable("TILERY_PYTHON"); !given.empty()) {
-    const fs::path python = OnPath(given);
+    const fs::path python = FindOnPath(given);
     if (fits(python)) return python;
     throw Error(Fault::kUsage,
                 fmt::format("TILERY_PYTHON: {}; models are compiled with torch {}: "
@@ -112,7 +99,7 @@ fs::path FindPython(const std::string& torch, const std::function<bool()>& stop)
                             torch));
   }
   for (const fs::path& python : {PythonOfTorch(Variable("TILERY_TORCH")),
-                                 fs::path(TILERY_BUILT_PYTHON), OnPath("python3")}) {
+                                 fs::path(TILERY_BUILT_PYTHON), FindOnPath("python3")}) {
     if (access(python.c_str(), X_OK) == 0 && fits(python)) return python;
   }
   throw Error(Fault::kUsage,

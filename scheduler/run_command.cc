@@ -106,12 +106,13 @@ void Conclude(const RunResult& result, const std::string& work, Console& console
 
 namespace {
 
-// `run --json`'s document where a run ends before it has begun.
-void PrintInterrupted(const Job& job, double wall_s) {
+// The document of a run that ends before it has begun.
+void TellInterrupted(const Job& job, double wall_s, const TakeDocument& take) {
+  if (!take) return;
   RunResult result;
   result.status = "interrupted";
   result.wall_s = wall_s;
-  std::cout << SummaryJson(result, {}, job.execution.work).dump() << std::endl;
+  take(SummaryJson(result, {}, job.execution.work));
 }
 
 // Where each rank is shown GPUs of its own, the desk of hosts decides as they join.
@@ -129,8 +130,8 @@ void CheckRanks(const Crowd& crowd, const DeviceChoice& devices) {
 
 // Under the lock of the work folder. `early` goes when there is something to drain. `planned`
 // becomes true once the ledger holds the plan's claims.
-int RunLocked(const Job& job, bool json, const Crowd& crowd, std::optional<EarlyEnd>& early,
-              bool& planned) {
+int RunLocked(const Job& job, const TakeDocument& take, const Crowd& crowd,
+              std::optional<EarlyEnd>& early, bool& planned) {
   const auto begin = std::chrono::steady_clock::now();
   Console console;
   const std::filesystem::path work = job.execution.work;
@@ -226,7 +227,7 @@ int RunLocked(const Job& job, bool json, const Crowd& crowd, std::optional<Early
   console.Finish();
   if (!careful.empty()) console.Say(Level::kWarning, careful);
   Conclude(result, work.string(), console);
-  if (json) std::cout << SummaryJson(result, context, work.string()).dump() << std::endl;
+  if (take) take(SummaryJson(result, context, work.string()));
   if (result.status == "interrupted") return kExitInterrupted;
   return result.items_failed > 0 ? kExitFailedItems : 0;
 }
@@ -259,7 +260,7 @@ void Discard(const Job& job, WorkLock& lock) {
 
 }  // namespace
 
-int RunCommand(const Job& job, bool json, const Crowd& crowd) {
+int RunCommand(const Job& job, const TakeDocument& take, const Crowd& crowd) {
   InstallDrainSignals();
   const auto begin = std::chrono::steady_clock::now();
   const auto wall_s = [begin] {
@@ -267,20 +268,20 @@ int RunCommand(const Job& job, bool json, const Crowd& crowd) {
   };
   std::optional<EarlyEnd> early(std::in_place, [&](const std::string& signal) {
     std::cerr << signal << ": nothing is begun yet; the same command starts again" << std::endl;
-    if (json) PrintInterrupted(job, wall_s());
+    TellInterrupted(job, wall_s(), take);
   });
   std::optional<WorkLock> lock;
   bool planned = false;
   try {
     lock.emplace(job.execution.work);
-    return RunLocked(job, json, crowd, early, planned);
+    return RunLocked(job, take, crowd, early, planned);
   } catch (const Error& e) {
     if (lock && !planned) Discard(job, *lock);
     early.reset();
     if (!WaitingMayHelp(e)) throw;
     std::cerr << "tilery: " << e.what() << "\nThe same command goes on once there is room"
               << std::endl;
-    if (json) PrintInterrupted(job, wall_s());
+    TellInterrupted(job, wall_s(), take);
     return kExitInterrupted;
   }
 }

@@ -6,24 +6,34 @@
 #include "io/error.h"
 #include "scheduler/commands.h"
 #include "scheduler/ledger.h"
+#include "scheduler/pipeline.h"
 #include "scheduler/status.h"
 
 namespace tilery {
 namespace fs = std::filesystem;
 
-fs::path WorkFolderOf(const std::string& work_or_job) {
+fs::path WorkFolderOf(const std::string& work_or_job, const std::string& stage) {
   const fs::path given = fs::absolute(work_or_job);
-  if (fs::is_directory(given)) return given;
+  if (fs::is_directory(given)) {
+    if (stage.empty()) return given;
+    throw Error(Fault::kUsage, fmt::format("--stage {}: {} is a work folder, which is of one stage",
+                                           Printable(stage, 80), Printable(work_or_job)));
+  }
   if (!fs::exists(given))
     throw Error(Fault::kUsage,
                 fmt::format("{}: neither a work folder nor a job file", Printable(work_or_job)));
-  return LoadJob(given, {}).execution.work;
+  const Pipeline pipeline = LoadPipeline(given, {}, stage);
+  if (pipeline.stages.size() == 1) return pipeline.stages[0].job.execution.work;
+  std::string names;
+  for (const Stage& each : pipeline.stages) names += (names.empty() ? "" : ", ") + each.name;
+  throw Error(Fault::kUsage, fmt::format("{} holds several jobs; choose with --stage: {}",
+                                         Printable(work_or_job), Printable(names, 1000)));
 }
 
-int StatusCommand(const fs::path& work, bool json) {
+int StatusCommand(const fs::path& work, const TakeDocument& take) {
   const Json status = ReadStatus(work);
-  if (json) {
-    std::cout << status.dump() << std::endl;
+  if (take) {
+    take(status);
     return 0;
   }
   const Json& units = status.at("units");

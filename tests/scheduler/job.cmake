@@ -1,4 +1,5 @@
 tilery_test(job_test
+  batch_script_test.cc
   bench_report_test.cc
   bench_wire_test.cc
   compile_client_test.cc
@@ -19,6 +20,7 @@ tilery_test(job_test
   output_paths_test.cc
   package_cache_test.cc
   plan_test.cc
+  pipeline_test.cc
   planner_test.cc
   probe_client_test.cc
   python_finder_test.cc

@@ -248,7 +248,7 @@ TEST_F(JobTest, WhatIsNotBuiltIsRefusedByName) {
   ExpectWords(Mistake("model: {path: m.pt, transfer: log}\n"),
               {"model.transfer", "not supported yet"});
   ExpectWords(Mistake("task: compress\n" + model), {"compress", "not supported yet"});
-  ExpectWords(Mistake("stages: [a, b]\n" + model), {"stages", "not supported yet"});
+  ExpectWords(Mistake("stages: [a, b]\n" + model), {"stages", "several jobs"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load("outputs: [{path: a.png}, {path: b.png}]\n"); }),
               {"2 outputs", "not supported yet"});
   ExpectWords(ErrorOf(Fault::kUsage,
