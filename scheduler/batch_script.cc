@@ -48,12 +48,14 @@ std::optional<std::string> Given(const std::optional<int>& number) {
   return std::to_string(*number);
 }
 
-// "64G" as each queue writes it.
+// Of each node, behind their number: ":ncpus=8:ngpus=2:mem=64gb".
 std::string PbsResources(const BatchRequest& request) {
   std::string out;
   if (request.cpus) out += fmt::format(":ncpus={}", *request.cpus);
   if (request.gpus.value_or(0) > 0) out += fmt::format(":ngpus={}", *request.gpus);
-  if (!request.memory.empty()) out += fmt::format(":mem={}b", request.memory);
+  std::string memory = request.memory;
+  for (char& c : memory) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (!memory.empty()) out += fmt::format(":mem={}b", memory);
   return out;
 }
 

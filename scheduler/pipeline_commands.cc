@@ -8,6 +8,7 @@
 #include <string>
 
 #include "io/error.h"
+#include "scheduler/signals.h"
 #include "scheduler/status.h"
 
 namespace tilery {
@@ -51,6 +52,7 @@ class Summaries {
     }
     stages_.push_back(Named(stage, document));
   }
+  void Interrupt() { all_["status"] = "interrupted"; }
   Json Document() const {
     Json document = all_;
     document["stages"] = stages_;
@@ -74,6 +76,14 @@ int RunPipeline(const Pipeline& pipeline, bool json, const RunStage& run) {
       std::cerr << fmt::format("stage {} has nothing to work on: the items it waits for have failed",
                                name)
                 << std::endl;
+      break;
+    }
+    if (const std::string signal = DrainSignal(); k > 0 && !signal.empty()) {
+      std::cerr << fmt::format("{}: stages not begun: {}; the same command goes on", signal,
+                               stages - k)
+                << std::endl;
+      summaries.Interrupt();
+      code = kExitInterrupted;
       break;
     }
     std::cerr << fmt::format("stage {}/{}: {}", k + 1, stages, name) << std::endl;

@@ -38,7 +38,7 @@ class Slurm:
         lines = {
             "ClusterName": "tilery", "SlurmctldHost": f"host0({netlab.NETWORK}.1)", "SlurmUser": "root",
             "SlurmdUser": "root", "AuthType": "auth/none", "CredType": "cred/none",
-            "AuthInfo": "cred_expire=3",  # a job that is queued again waits as long as this, and no less
+            "AuthInfo": "cred_expire=5",  # a job that is queued again waits as long as this; below 5 it would be 120
             "SlurmctldPort": PORT, "SlurmctldPidFile": f"{self.folder}/slurmctld.pid",
             "SlurmdPidFile": f"{self.folder}/%n.pid", "SlurmctldLogFile": f"{self.folder}/slurmctld.log",
             "SlurmdLogFile": f"{self.folder}/%n.log", "SlurmdSpoolDir": f"{self.folder}/spool/%n",

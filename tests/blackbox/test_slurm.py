@@ -2,6 +2,8 @@
 lost, arrays of workers. Every outcome is compared byte for byte with a run of one worker on one host."""
 import json
 import pathlib
+import re
+import shutil
 import time
 
 import pytest
@@ -22,10 +24,10 @@ def slurm(tmp_path):
     cluster.down()
 
 
-def stage(run, model, source, name, **more):
+def stage(run, model, source, folder, **more):
     return {"model": {"path": str(model("identity"))}, "input": {"path": f"{run.dir}/{source}"},
-            "tiling": {"tile": 32, "overlap": 8}, "output": {"path": f"{run.dir}/{name}/{{stem}}.png"},
-            "execution": {"work": f"{run.dir}/work-{name}"}, **more}
+            "tiling": {"tile": 32, "overlap": 8}, "output": {"path": f"{run.dir}/{folder}/{{stem}}.png"},
+            "execution": {"work": f"{run.dir}/work-{folder}"}, **more}
 
 
 @pytest.fixture
@@ -136,6 +138,53 @@ def test_what_failed_items_of_a_stage_mean_for_those_after_it(run, model, wanted
         assert "ExitCode=3:0" in slurm.wait(first, "FAILED")
         slurm.wait(second, "CANCELLED")
         assert digests(run.dir / "one") == wanted and not (run.dir / "two").exists()
+
+
+@pytest.fixture
+def pbs(slurm, tmp_path):
+    """What PBS has and Slurm's own qsub does not bring: its variables, pbsdsh, and a qrerun (that of Slurm 22.05 calls a
+    function of two arguments with one)."""
+    folder = tmp_path / "pbs"
+    folder.mkdir()
+    for name, body in (("qrerun", 'exec scontrol requeue "$1"'),
+                       ("pbsdsh", '[ "$1" = -- ] && shift\nexec srun --no-kill --kill-on-bad-exit=0 --wait=0 '
+                                  '--ntasks-per-node=1 --nodes="$SLURM_NNODES" "$@"')):
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    return ["--queue", "pbs", "--nodes", "2", "--gpus-per-node", "0", "--env", SLOW,
+            "--line", f"export PATH={folder}:$PATH PBS_JOBID=$SLURM_JOB_ID"]
+
+
+with_qsub = pytest.mark.skipif(not shutil.which("qsub"), reason="needs Debian's slurm-wlm-torque")
+
+
+@with_qsub
+def test_pbs_runs_a_pipeline(run, model, wanted, slurm, pbs):
+    run.job("pipe.yaml", stages=[stage(run, model, "p*.png", "one"), stage(run, model, "one/*.png", "two")])
+    r = slurm(EXECUTABLE, "submit", "pipe.yaml", *pbs, "--time", "5", cwd=run.dir)
+    jobs = re.findall(r"^job (\d+)", r.stdout, re.MULTILINE)
+    assert len(jobs) == 2 and f"job {jobs[1]}: stage 2, after job {jobs[0]}" in r.stdout
+    for job in jobs:
+        slurm.wait(job, "COMPLETED")
+    assert digests(run.dir / "one") == wanted and digests(run.dir / "two") == wanted
+    assert hosts_at_work(run, "work-one") == {"host0", "host1"}
+
+
+@with_qsub
+def test_pbs_queues_again_what_was_drained(run, model, wanted, slurm, pbs):
+    run.job("out.yaml", **stage(run, model, "p*.png", "out"))
+    job, = [job["id"] for job in
+            json.loads(slurm(EXECUTABLE, "submit", "out.yaml", *pbs, "--json", cwd=run.dir).stdout)["jobs"]]
+    run.wait_for("work-out", lambda s: s["units"]["done"] >= 2)
+    slurm("scancel", "--signal=USR1", "--batch", job)
+    assert "Restarts=1" in slurm.wait(job, "COMPLETED")
+    assert digests(run.dir / "out") == wanted
+
+
+def test_what_slurm_refuses_is_told_in_its_words(run, model, wanted, slurm):
+    run.job("out.yaml", **stage(run, model, "p*.png", "out"))
+    r = slurm(EXECUTABLE, "submit", "out.yaml", "--partition", "nowhere", check=False, cwd=run.dir)
+    assert r.returncode == 2 and "sbatch has refused the job" in r.stderr and "invalid partition" in r.stderr
 
 
 def test_a_login_node_is_told_of_submit(run, model, wanted, slurm):

@@ -113,7 +113,7 @@ TEST_F(Script, OfOtherQueuesSaysTheSameInTheirWords) {
   request.gpus = 4;
   request.cpus = 8;
   request.memory = "64G";
-  ExpectLines(Text("pbs"), {"#PBS -N upscale", "#PBS -l select=2:ncpus=8:ngpus=4:mem=64Gb",
+  ExpectLines(Text("pbs"), {"#PBS -N upscale", "#PBS -l select=2:ncpus=8:ngpus=4:mem=64gb",
                             "#PBS -l walltime=01:30:00", "#PBS -r y", "cd /data || exit 2",
                             "(sleep 5280 && kill -USR1 $$ 2>/dev/null) &"});
   ExpectLines(Text("lsf"), {"#BSUB -J upscale", "#BSUB -n 2", "#BSUB -W 90", "#BSUB -wt 2",
