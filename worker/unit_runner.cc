@@ -67,7 +67,7 @@ struct UnitRunner::Impl {
   std::unique_ptr<Engine> engine;
   ThreadPool encoders;  // outlives the writers and assemblers
   Pool readers, writers, stagers, assemblers;
-  const int64_t most_stages, most_assembles;
+  const int64_t most_units, most_stages, most_assembles;
   int64_t tiles_ahead = 0;
 
   mutable std::mutex
@@ -99,6 +99,7 @@ struct UnitRunner::Impl {
         writers(options.writers),
         stagers(options.stagers),
         assemblers(options.assemblers),
+        most_units(engine->host_memory() ? kUnitsInFlight : kUnitsInFlightOnCpu),
         most_stages(options.stagers),
         most_assembles(options.assemblers) {
     env.context = std::move(options.context);
@@ -178,7 +179,7 @@ struct UnitRunner::Impl {
   bool Room() const {
     const int64_t ahead = begun_units - writing, ahead_tiles = begun_tiles - writing_tiles;
     return (ahead < kUnitsAhead || ahead_tiles < tiles_ahead) &&
-           (writing < kUnitsBehind || writing_tiles < tiles_ahead);
+           (begun_units < most_units || begun_tiles < 2 * tiles_ahead);
   }
 
   // Begins what tickets allow.

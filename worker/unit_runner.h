@@ -4,11 +4,12 @@
 //   Submit -> waiting -> [stager pool] -> finished                                  stage
 //   Submit -> waiting -> [assembler pool] -> finished                               assemble
 //
-// How much is begun at a time is bounded by tickets, before the engine and behind it: infer units
-// are begun while fewer than kUnitsAhead are read or in the engine, or their model runs are fewer
-// than kBatchesAhead for every lane, and while that holds of kUnitsBehind and those being written.
-// So memory is that of a few large units, or of a few batches of small ones, and writing holds the
-// engine up only where it is the slower one. Stage and assemble units run beside them, on threads
+// How much is begun at a time is bounded by tickets: infer units are begun while fewer than
+// kUnitsAhead are read or in the engine and fewer than kUnitsInFlight (without a GPU:
+// kUnitsInFlightOnCpu) are on their way at all, those being written among them; of small units so
+// many more that there are kBatchesAhead for every lane. So memory is that of a few large units, or
+// of a few batches of small ones, whether the model or the disk is the slower one, and writing
+// holds the engine up only where it is. Stage and assemble units run beside them, on threads
 // of their own: decoding is serial in most formats, so the more cores, the more files at a time;
 // what assembles shares out its work among the encoders.
 //
@@ -48,6 +49,9 @@ class UnitRunner {
   static constexpr int64_t kUnitsBehind = 3;
   static constexpr int64_t kBatchesAhead = 3;  // of every lane; as many may be behind
   static constexpr int64_t kUnitsInFlight = kUnitsAhead + kUnitsBehind;
+  // There nothing is on its way to a device or back: one is read, one waits, one is computed, one
+  // written. With more, a disk that is slow for a while would fill memory with results.
+  static constexpr int64_t kUnitsInFlightOnCpu = 4;
 
   // `finished` is called once for every unit that was submitted, on threads of the runner, unless
   // it was dropped or the runner was stopped first.

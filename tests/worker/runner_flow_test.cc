@@ -106,7 +106,7 @@ TEST_F(RunnerFlowTest, WritingHoldsTheEngineUpOnlyWhenMuchWaitsForIt) {
   // What was begun before the writers were found to be busy still goes through the engine.
   ASSERT_TRUE(Soon([&] { return engine_->finished_batches() >= UnitRunner::kUnitsBehind * 8; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_LE(engine_->finished_batches(), UnitRunner::kUnitsInFlight * 8);
+  EXPECT_LE(engine_->finished_batches(), UnitRunner::kUnitsInFlightOnCpu * 8);
   EXPECT_EQ(engine_->queued_tiles(), 0);
   EXPECT_EQ(runner_->held().infer_units, 20);
   open.set_value();
