@@ -6,7 +6,6 @@
 #include <cctype>
 
 #include "io/error.h"
-#include "scheduler/batch_templates.h"
 
 namespace tilery {
 namespace {
@@ -14,8 +13,8 @@ namespace {
 constexpr std::string_view kOpen = "{{", kClose = "}}";
 
 bool IsPlain(unsigned char c) {
-  return std::isalnum(c) != 0 || std::string_view("_-./:,=@%+").find(static_cast<char>(c)) !=
-                                     std::string_view::npos;
+  return std::isalnum(c) != 0 ||
+         std::string_view("_-./:,=@%+").find(static_cast<char>(c)) != std::string_view::npos;
 }
 
 // A value in a line that the queue reads (#SBATCH and the like): those know double quotes.
@@ -81,9 +80,10 @@ std::string FillTemplate(const std::string& text, const std::string& name,
       if (found == words.end()) {
         std::string known;
         for (const auto& [each, value] : words) known += (known.empty() ? "" : " ") + each;
-        throw Error(Fault::kUsage, fmt::format("{}:{}: {{{{{}}}}} is no word of a template; those "
-                                               "there are: {}",
-                                               Printable(name), number, Printable(word, 80), known));
+        throw Error(Fault::kUsage,
+                    fmt::format("{}:{}: {{{{{}}}}} is no word of a template; those "
+                                "there are: {}",
+                                Printable(name), number, Printable(word, 80), known));
       }
       filled += line.substr(at, open - at);
       filled += found->second.value_or("");
@@ -93,12 +93,6 @@ std::string FillTemplate(const std::string& text, const std::string& name,
     if (keep) out += filled + line.substr(at) + "\n";
   }
   return out;
-}
-
-std::string_view CarriedTemplate(const std::string& name) {
-  for (const auto& [known, text] : kBatchTemplates)
-    if (name == known) return text;
-  throw Error(Fault::kInternal, "there is no template called " + name);
 }
 
 std::string ShellWord(const std::string& text) {

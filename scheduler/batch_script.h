@@ -35,21 +35,21 @@ struct BatchRequest {
   int nodes = 1;
   // One-GPU workers, each a task of its own in an array of `workers`; unset: whole nodes.
   std::optional<int> workers;
-  std::optional<int> gpus, cpus;    // per node; cpus unset: nodes of our own
-  std::optional<int64_t> minutes;   // of the time limit; unset: the queue's
-  int64_t grace_s = 120;            // before it, the run is asked to end
+  std::optional<int> gpus, cpus;   // per node; cpus unset: nodes of our own
+  std::optional<int64_t> minutes;  // of the time limit; unset: the queue's
+  int64_t grace_s = 120;           // before it, the run is asked to end
   std::string account, partition, memory;
-  std::vector<std::string> lines;   // of shell, before all else
+  std::vector<std::string> lines;  // of shell, before all else
 };
 
 // What is run.
 struct BatchJob {
-  std::string name;                   // for the queue
+  std::string name;  // for the queue
   std::filesystem::path folder, work, script, log;
-  std::vector<std::string> run;       // command lines: of the scheduler,
-  std::vector<std::string> worker;    // of a host that takes part (--wait is added),
-  std::vector<std::string> status;    // of a look at it
-  bool failed_is_fine = false;        // code 3 becomes 0
+  std::vector<std::string> run;     // command lines: of the scheduler,
+  std::vector<std::string> worker;  // of a host that takes part (--wait is added),
+  std::vector<std::string> status;  // of a look at it
+  bool failed_is_fine = false;      // code 3 becomes 0
 };
 
 // The script, from the text of a template called `name`. Error(kUsage).

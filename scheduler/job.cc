@@ -166,8 +166,7 @@ std::string CheckedName(const JobValue& value, const JobKey& key) {
   });
   if (name.empty() || name.size() > kLongest || name[0] == '.' || name[0] == '-' || !plain) {
     RefuseValue(value, key.key,
-                "'" + Shown(value) +
-                    "' is no name: letters, digits, '-', '_' and '.', at most " +
+                "'" + Shown(value) + "' is no name: letters, digits, '-', '_' and '.', at most " +
                     std::to_string(kLongest) + ", beginning with a letter, a digit or '_'");
   }
   return name;
@@ -217,8 +216,7 @@ Job FillJob(FlatJob flat, const JobFlags& flags, const fs::path& file, const std
     const std::string name = CheckedName(v, k);
     job.name = stage.empty() ? name : stem + "-" + name;
   });
-  from.With("on_failed",
-            [&](auto& v, auto& k) { job.stop_on_failed = AsWord(v, k) == "stop"; });
+  from.With("on_failed", [&](auto& v, auto& k) { job.stop_on_failed = AsWord(v, k) == "stop"; });
   from.With("task", [&](auto& v, auto& k) { AsWord(v, k); });
   FillModel(from, flat, job);
   FillInput(from, job);

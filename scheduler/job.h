@@ -55,8 +55,8 @@ struct OutputSpec {
 using JobFlags = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 struct Job {
-  std::string name;            // as the job says, else the stem of its file, else "job"
-  std::filesystem::path file;  // empty: flags only
+  std::string name;             // as the job says, else the stem of its file, else "job"
+  std::filesystem::path file;   // empty: flags only
   bool stop_on_failed = false;  // in a pipeline: failed items keep the stages after it from running
   struct {
     std::string path;

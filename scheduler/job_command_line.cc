@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "io/error.h"
@@ -19,8 +20,8 @@ JobCommand::JobCommand(CLI::App& parent, const std::string& name, const std::str
     app->add_option("--stage", stage, "of a file of several jobs: the name or number of one");
   for (const JobKey& key : JobKeys()) {
     std::string names = fmt::format("--{}", key.key);
-    const bool has_short = std::find(without_short.begin(), without_short.end(), key.key) ==
-                           without_short.end();
+    const bool has_short =
+        std::find(without_short.begin(), without_short.end(), key.key) == without_short.end();
     if (*key.flag && has_short) names += fmt::format(",--{}", key.flag);
     // A callback and no vector: for vectors CLI11 takes "[a]" and "{}" for lists, but files are
     // called so, too.
@@ -39,8 +40,9 @@ JobCommand::JobCommand(CLI::App& parent, const std::string& name, const std::str
 JobFlags JobCommand::Given() const {
   for (const std::string& word : app->remaining()) {
     if (word.rfind("--", 0) == 0) ResolveFlag(word.substr(2, word.find('=') - 2));
-    throw Error(Fault::kUsage, fmt::format("{} is not expected here; tilery {} --help shows what is",
-                                           Printable(word), app->get_name()));
+    throw Error(Fault::kUsage,
+                fmt::format("{} is not expected here; tilery {} --help shows what is",
+                            Printable(word), app->get_name()));
   }
   JobFlags flags;
   for (const auto& [key, option] : options)

@@ -1,12 +1,16 @@
 // A command that takes a job: file, flags, or both. Every key of a job file is also a flag.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "scheduler/pipeline.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace tilery {
 
@@ -22,8 +26,8 @@ struct JobCommand {
              const std::string& about = "job file (YAML); flags beat it",
              const std::vector<std::string>& without_short = {});
 
-  JobFlags Given() const;   // Error(kUsage) for words that are no flags of ours
-  Pipeline Load() const;    // Error(kUsage)
+  JobFlags Given() const;                   // Error(kUsage) for words that are no flags of ours
+  Pipeline Load() const;                    // Error(kUsage)
   [[noreturn]] void RefuseNothing() const;  // neither file nor flags were given
 };
 

@@ -206,9 +206,10 @@ struct SubmitCommandLine {
             "SIZE"));
     app.add_option("--time", minutes, "limit in minutes; default: the queue's")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-    app.add_option("--grace", request.grace_s,
-                   "seconds before the limit at which the run ends by itself, to go on when the job "
-                   "is queued again; default 120")
+    app.add_option(
+           "--grace", request.grace_s,
+           "seconds before the limit at which the run ends by itself, to go on when the job "
+           "is queued again; default 120")
         ->check(CLI::Range(int64_t{5}, int64_t{1} << 20));
     app.add_option("--account", request.account, "whom the queue counts it to");
     app.add_option("--partition", request.partition, "partition or queue of the cluster");
@@ -247,8 +248,8 @@ struct SubmitCommandLine {
         throw Error(Fault::kUsage, fmt::format("--env {}: write it as NAME=VALUE; whole lines of "
                                                "shell go with --line",
                                                Printable(each, 200)));
-      exports.push_back(fmt::format("export {}={}", each.substr(0, equals),
-                                    ShellWord(each.substr(equals + 1))));
+      exports.push_back(
+          fmt::format("export {}={}", each.substr(0, equals), ShellWord(each.substr(equals + 1))));
     }
     request.lines.insert(request.lines.begin(), exports.begin(), exports.end());
     return SubmitCommand(submit);
@@ -257,9 +258,8 @@ struct SubmitCommandLine {
 
 int Run(const JobCommand& run) {
   if (const auto mpi = FindMpiLaunch())
-    return RunUnderMpi(*mpi, [&](const RunStage& one) {
-      return RunPipeline(run.Load(), run.json, one);
-    });
+    return RunUnderMpi(*mpi,
+                       [&](const RunStage& one) { return RunPipeline(run.Load(), run.json, one); });
   const Pipeline pipeline = run.Load();
   return RunPipeline(pipeline, run.json, [&](const Job& job, const TakeDocument& take) {
     Crowd crowd;
@@ -276,8 +276,7 @@ int Status(const LookCommand& status) {
   if (std::filesystem::is_regular_file(status.what, error))
     return StatusOfPipeline(LoadPipeline(status.what, {}, status.stage), status.json);
   TakeDocument print;
-  if (status.json)
-    print = [](const Json& document) { std::cout << document.dump() << std::endl; };
+  if (status.json) print = [](const Json& document) { std::cout << document.dump() << std::endl; };
   return StatusCommand(WorkFolderOf(status.what, status.stage), print);
 }
 
@@ -322,9 +321,11 @@ int Main(int argc, char** argv) {
   if (submit.command.app->parsed()) return submit.Run();
   if (bench.command.app->parsed()) return bench.Run();
   if (status.app->parsed()) return Status(status);
-  if (report.app->parsed()) return ArtefactCommand(WorkFolderOf(report.what, report.stage), "report");
+  if (report.app->parsed())
+    return ArtefactCommand(WorkFolderOf(report.what, report.stage), "report");
   if (trace.app->parsed()) return ArtefactCommand(WorkFolderOf(trace.what, trace.stage), "trace");
-  if (verify.app->parsed()) return VerifyCommand(WorkFolderOf(verify.what, verify.stage), verify.json);
+  if (verify.app->parsed())
+    return VerifyCommand(WorkFolderOf(verify.what, verify.stage), verify.json);
   if (compile.app->parsed()) return CompileCommand(compile.flags, compile.json);
   if (inspect.app->parsed()) return InspectCommand(inspect.what, inspect.json);
   return DoctorCommand(doctor.json);

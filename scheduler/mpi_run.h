@@ -16,8 +16,8 @@
 
 namespace tilery {
 
-// `body` is called on rank 0 alone, and runs jobs over all ranks, one after the other, by what it is
-// given. Its result becomes the code, its errors are told and become the code, too.
+// `body` is called on rank 0 alone, and runs jobs over all ranks, one after the other, by what it
+// is given. Its result becomes the code, its errors are told and become the code, too.
 int RunUnderMpi(const MpiLaunch& launch, const std::function<int(const RunStage&)>& body);
 
 // Body of the child, `tilery join-rank`: what it needs comes as a line on kControlFd.

@@ -73,8 +73,8 @@ int RunPipeline(const Pipeline& pipeline, bool json, const RunStage& run) {
   for (size_t k = 0; k < stages; ++k) {
     const auto& [name, job] = pipeline.stages[k];
     if (code != 0 && pipeline.ordered && !InputsAreThere(job)) {
-      std::cerr << fmt::format("stage {} has nothing to work on: the items it waits for have failed",
-                               name)
+      std::cerr << fmt::format(
+                       "stage {} has nothing to work on: the items it waits for have failed", name)
                 << std::endl;
       break;
     }
@@ -97,9 +97,10 @@ int RunPipeline(const Pipeline& pipeline, bool json, const RunStage& run) {
     if (ended == kExitInterrupted) return code;
     if (ended != 0 && ended != kExitFailedItems) break;
     if (ended != 0 && pipeline.ordered && job.stop_on_failed && k + 1 < stages) {
-      std::cerr << fmt::format("stage {} has failed items and says on_failed: stop; stages not "
-                               "run: {}",
-                               name, stages - k - 1)
+      std::cerr << fmt::format(
+                       "stage {} has failed items and says on_failed: stop; stages not "
+                       "run: {}",
+                       name, stages - k - 1)
                 << std::endl;
       break;
     }

@@ -101,20 +101,20 @@ int PlanCommand(const Job& job, const TakeDocument& take) {
   Json contract = Json::object();
   for (const auto& [key, source] : r.contract.source) contract[key] = source;
   take({{"items", items},
-                         {"tiles", r.plan.tiles},
-                         {"units", r.plan.units},
-                         {"tile", r.tile},
-                         {"overlap", r.overlap},
-                         {"trim", r.trim},
-                         {"exact", r.exact},
-                         {"batch", batch},
-                         {"redundancy", r.redundancy},
-                         {"seam_bytes", r.seam_bytes},
-                         {"host_bytes", r.host_bytes},
-                         {"gpu_bytes", 0},
-                         {"scratch_bytes", r.scratch_bytes},
-                         {"output_bytes", r.output_bytes},
-                         {"contract", contract}});
+        {"tiles", r.plan.tiles},
+        {"units", r.plan.units},
+        {"tile", r.tile},
+        {"overlap", r.overlap},
+        {"trim", r.trim},
+        {"exact", r.exact},
+        {"batch", batch},
+        {"redundancy", r.redundancy},
+        {"seam_bytes", r.seam_bytes},
+        {"host_bytes", r.host_bytes},
+        {"gpu_bytes", 0},
+        {"scratch_bytes", r.scratch_bytes},
+        {"output_bytes", r.output_bytes},
+        {"contract", contract}});
   return 0;
 }
 

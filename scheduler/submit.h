@@ -21,9 +21,9 @@ struct SubmitOptions {
 // One submission for each stage, chained where stages have an order. The first stage is looked at
 // as `plan` does, also for outputs in its way; one whose inputs are not there yet is only parsed.
 // Scripts and logs lie in WORK/submit. With --dry-run scripts are printed and nothing is written.
-// Document of --json: {"queue", "jobs": [{"id", "name", "stage", "after", "script", "log", "work"}]};
-// dry: the script's text as "text", no id. Error(kUsage), also if the queue refuses: then what was
-// queued before it is cancelled.
+// Document of --json: {"queue", "jobs": [{"id", "name", "stage", "after", "script", "log",
+// "work"}]}; dry: the script's text as "text", no id. Error(kUsage), also if the queue refuses:
+// then what was queued before it is cancelled.
 int SubmitCommand(const SubmitOptions& options);
 
 // What to tell somebody who runs a job where jobs should be submitted: on a host with Slurm's

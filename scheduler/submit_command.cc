@@ -52,12 +52,14 @@ void CheckRequest(const BatchRequest& request) {
                        request.grace_s, *request.minutes * 60, *request.minutes));
   if (!request.workers) return;
   if (request.queue != "slurm")
-    refuse(fmt::format("--workers is for --queue slurm; for {} say --nodes, or bring a script of "
-                       "your own with --template",
-                       request.queue));
+    refuse(
+        fmt::format("--workers is for --queue slurm; for {} say --nodes, or bring a script of "
+                    "your own with --template",
+                    request.queue));
   if (request.nodes != 1)
-    refuse("--workers starts an array of tasks wherever there is room, --nodes takes whole nodes; "
-           "say one of them");
+    refuse(
+        "--workers starts an array of tasks wherever there is room, --nodes takes whole nodes; "
+        "say one of them");
   if (request.gpus.value_or(1) > 1)
     refuse(fmt::format("--gpus-per-node {}: each of --workers has one GPU, or none (0)",
                        *request.gpus));
@@ -145,15 +147,16 @@ std::string Ask(const std::string& command, const std::vector<std::string>& argu
                                            command));
   RunBounds bounds;
   bounds.limit = kQueueAnswers;
-  Ran ran = RunToEnd({.program = program, .arguments = arguments, .own_group = true}, input, bounds);
+  Ran ran =
+      RunToEnd({.program = program, .arguments = arguments, .own_group = true}, input, bounds);
   if (ran.by == Ran::By::kItself && !ran.ended.by_signal && ran.ended.number == 0)
     return ran.output;
   const std::string words = Printable(ran.errors.empty() ? ran.output : ran.errors, 2000);
-  throw Error(Fault::kUsage,
-              ran.by == Ran::By::kLimit
-                  ? fmt::format("{} did not answer within {} s", command, kQueueAnswers.count())
-                  : fmt::format("{} has refused the job ({}): {}", command, ran.ended.words(),
-                                words));
+  throw Error(
+      Fault::kUsage,
+      ran.by == Ran::By::kLimit
+          ? fmt::format("{} did not answer within {} s", command, kQueueAnswers.count())
+          : fmt::format("{} has refused the job ({}): {}", command, ran.ended.words(), words));
 }
 
 // The new job's number.
@@ -238,12 +241,9 @@ int SubmitCommand(const SubmitOptions& given) {
   for (size_t k = 0; k < jobs.size(); ++k) {
     const BatchJob& job = jobs[k];
     const std::string& stage = pipeline.stages[k].name;
-    Json entry = {{"name", job.name},
-                  {"stage", stage.empty() ? Json() : Json(stage)},
-                  {"after", nullptr},
-                  {"script", job.script.string()},
-                  {"log", job.log.string()},
-                  {"work", job.work.string()}};
+    Json entry = {{"name", job.name},        {"stage", stage.empty() ? Json() : Json(stage)},
+                  {"after", nullptr},        {"script", job.script.string()},
+                  {"log", job.log.string()}, {"work", job.work.string()}};
     if (options.dry_run) {
       if (!options.json) std::cout << (k == 0 ? "" : "\n") << scripts[k];
       entry["text"] = scripts[k];
@@ -272,10 +272,10 @@ int SubmitCommand(const SubmitOptions& given) {
   if (options.json)
     std::cout << Json{{"queue", queue.name}, {"jobs", told}}.dump() << std::endl;
   else if (!options.dry_run)
-    std::cout << fmt::format("how far it is, from any host: {}\n",
-                             ShellWords({"tilery", "status",
-                                         options.file.empty() ? jobs[0].work.string()
-                                                              : options.file}));
+    std::cout << fmt::format(
+        "how far it is, from any host: {}\n",
+        ShellWords(
+            {"tilery", "status", options.file.empty() ? jobs[0].work.string() : options.file}));
   return 0;
 }
 

@@ -129,3 +129,17 @@ def test_singletons_of_the_wrong_mpirun_are_refused_in_words(run, model, kind):
     r = run("run", job(run, model, "out"), env=env, timeout=60)
     assert r.code == 2 and "do not belong together" in r.err, r.err
     assert ours(run) == []
+
+
+def test_a_pipeline_runs_stage_after_stage_on_all_ranks(run, model, wanted, mpirun):
+    def stage(source, folder):
+        return {"model": {"path": str(model("identity"))}, "input": {"path": source}, "tiling": {"tile": 32, "overlap": 8},
+                "output": {"path": f"{folder}/{{stem}}.png"}, "execution": {"work": f"work-{folder}"}}
+    run.job("pipe.yaml", stages=[stage("p*.png", "one"), stage("one/*.png", "two")])
+    out, _ = finish(mpirun(2, "run", "pipe.yaml", "--json"))
+    assert [s["items_done"] for s in json.loads(out)["stages"]] == [5, 5]
+    assert digests(run.dir / "one") == digests(run.dir / "two") == wanted and ours(run) == []
+    for work in ("work-one", "work-two"):
+        assert len(run.profile(work)["workers"]) == 2
+    out, _ = finish(mpirun(2, "run", "pipe.yaml", "--json"))  # no worker is needed
+    assert json.loads(out)["items_unchanged"] == 10

@@ -31,8 +31,8 @@ TEST(ShellWord, ComesThroughAShellAsItWas) {
        {std::string("plain-1.2_3/a:b,c=d@e%+"), std::string(""), std::string("two words"),
         std::string("it's"), std::string("$HOME `id` \"x\" \\ ! * ; & | < > ~ #"),
         std::string("line\nline"), std::string("=start"), std::string("\xc3\xa4")}) {
-    const Ran ran = RunToEnd(
-        {.program = "/bin/sh", .arguments = {"-c", "printf %s " + ShellWord(text)}}, "");
+    const Ran ran =
+        RunToEnd({.program = "/bin/sh", .arguments = {"-c", "printf %s " + ShellWord(text)}}, "");
     EXPECT_EQ(ran.output, text);
   }
   EXPECT_EQ(ShellWords({"a", "b c", ""}), "a 'b c' ''");
@@ -71,8 +71,8 @@ TEST_F(Script, OfSlurmTakesWholeNodesUnlessCoresAreNamed) {
   ExpectLines(text, {"#SBATCH --job-name=upscale", "#SBATCH --nodes=1", "#SBATCH --exclusive",
                      "#SBATCH --mem=0", "#SBATCH --no-kill", "#SBATCH --requeue",
                      "#SBATCH --signal=B:USR1@120", "/opt/tilery run '/data/my job.yaml' &"});
-  ExpectNone(text, {"--cpus-per-task=1", "--gpus", "--time=", "--account", "--partition", "{{",
-                    "code=0"});
+  ExpectNone(
+      text, {"--cpus-per-task=1", "--gpus", "--time=", "--account", "--partition", "{{", "code=0"});
 
   request.nodes = 3;
   request.cpus = 16;
@@ -85,10 +85,10 @@ TEST_F(Script, OfSlurmTakesWholeNodesUnlessCoresAreNamed) {
   request.lines = {"export A=b", "module load cuda"};
   job.failed_is_fine = true;
   text = Text("slurm");
-  ExpectLines(text, {"#SBATCH --nodes=3", "#SBATCH --cpus-per-task=16", "#SBATCH --gpus-per-node=4",
-                     "#SBATCH --time=90", "#SBATCH --signal=B:USR1@300",
-                     "#SBATCH --account=\"lab 7\"", "#SBATCH --partition=gpu", "#SBATCH --mem=64G",
-                     "export A=b", "module load cuda"});
+  ExpectLines(text,
+              {"#SBATCH --nodes=3", "#SBATCH --cpus-per-task=16", "#SBATCH --gpus-per-node=4",
+               "#SBATCH --time=90", "#SBATCH --signal=B:USR1@300", "#SBATCH --account=\"lab 7\"",
+               "#SBATCH --partition=gpu", "#SBATCH --mem=64G", "export A=b", "module load cuda"});
   ExpectNone(text, {"--exclusive"});
   EXPECT_NE(text.find("[ \"$code\" != 3 ] || code=0"), std::string::npos);
 }

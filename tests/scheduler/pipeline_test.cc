@@ -11,7 +11,8 @@ namespace {
 
 class PipelineTest : public testing::Test {
  protected:
-  Pipeline Load(const std::string& yaml, const JobFlags& flags = {}, const std::string& stage = "") {
+  Pipeline Load(const std::string& yaml, const JobFlags& flags = {},
+                const std::string& stage = "") {
     MakeFile(folder_ / "pipe.yaml", yaml);
     return LoadPipeline(folder_ / "pipe.yaml", flags, stage);
   }
@@ -54,7 +55,8 @@ TEST_F(PipelineTest, StagesAreJobsInOrderWithNamesAndWorkFoldersOfTheirOwn) {
   EXPECT_EQ(pipeline.stages[1].job.execution.work, At("two/.tilery/pipe-2"));
   EXPECT_TRUE(pipeline.stages[0].job.stop_on_failed);
   EXPECT_FALSE(pipeline.stages[1].job.stop_on_failed);
-  EXPECT_FALSE(Load("jobs: [{model: {path: a.pt}, input: {path: in}, output: {path: one/}}]").ordered);
+  EXPECT_FALSE(
+      Load("jobs: [{model: {path: a.pt}, input: {path: in}, output: {path: one/}}]").ordered);
 }
 
 TEST_F(PipelineTest, OneStageIsChosenByNameOrNumber) {
