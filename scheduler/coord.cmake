@@ -6,6 +6,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   hosts.cc
   ledger.cc
   queue.cc
+  queue_slow.cc
   queue_workers.cc
   resume.cc
   sessions.cc
@@ -13,6 +14,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   sqlite.cc
   status.cc
   sweep.cc
+  unit_pace.cc
   work_builder.cc
   work_lock.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES SQLite::SQLite3 Threads::Threads)

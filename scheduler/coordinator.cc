@@ -330,6 +330,7 @@ struct Coordinator::Impl {
 
     RunResult result = settlement.result();
     result.wall_s = Now();
+    result.units_twice = queue.leased_twice();
     result.first_lease_s = first_lease;
     result.last_publish_s = last_publish;
     if (ledger_failed || (!queue.AllDone() && !too_many)) {

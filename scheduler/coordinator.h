@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,10 @@ struct RunResult {
   int64_t tiles_inferred = 0, tiles_skipped = 0, tiles_repeated = 0, tiles_reused = 0;
   int64_t tiles_careful = 0;  // of tiles_inferred: see WorkerReport::careful
   int64_t units_run = 0, units_reused = 0;
+  int64_t units_twice = 0;      // given to a second worker, since the first was slow
+  int64_t units_different = 0;  // of which two attempts have made different bytes
+  static constexpr size_t kDifferentNamed = 20;
+  std::set<std::string> different;  // their inputs, so many of them
   double wall_s = 0;
   // Seconds of it: when the first unit was given out, and when the last output was recorded.
   std::optional<double> first_lease_s, last_publish_s;

@@ -23,6 +23,7 @@ inline constexpr int64_t kAssembleBand = 8 << 20;
 // measure and finish units belong to statistics and to containers of several items; jobs that need
 // them are refused as not supported yet.
 enum class UnitKind : uint8_t { kStage, kMeasure, kInfer, kAssemble, kFinish };
+inline constexpr size_t kUnitKinds = 5;
 const char* UnitKindName(UnitKind kind);
 
 // Model runs over one tile position.

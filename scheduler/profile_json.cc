@@ -52,6 +52,17 @@ std::string BoundBy(const RunResult& result) {
   return most < 0.1 * alive ? "start-up" : best;
 }
 
+std::string DifferenceWords(const RunResult& result) {
+  if (result.units_different == 0) return "";
+  std::string names;
+  for (const std::string& item : result.different)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", Printable(item, 4096));
+  return fmt::format(
+      "{} units were computed twice with different results, although nothing that decides bytes "
+      "differs: {}. A device may be faulty; the run is not reproducible",
+      result.units_different, names);
+}
+
 std::string CarefulWords(const RunResult& result, const std::string& precision) {
   if (result.tiles_careful == 0) return "";
   constexpr size_t kNames = 5;
@@ -85,6 +96,8 @@ Json ProfileJson(const RunResult& result, const ReportContext& context) {
           {"tiles", result.tiles_inferred},
           {"tiles_repeated", result.tiles_repeated},
           {"tiles_careful", result.tiles_careful},
+          {"units_twice", result.units_twice},
+          {"units_different", result.units_different},
           {"careful_items", careful},
           {"tiles_per_s", result.wall_s > 0 ? result.tiles_inferred / result.wall_s : 0.0},
           {"bound_by", BoundBy(result)},

@@ -72,14 +72,10 @@ UnitQueue::WorkerIndex UnitQueue::AddWorker() {
 
 std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room& room, double now) {
   if (!begun_) Begin();
+  now_ = std::max(now_, now);
   const Worker& w = workers_[worker];
   if (w.suspect) return std::nullopt;
-  const auto fits = [&](int64_t unit) {
-    const UnitKind kind = Find(unit).kind;
-    return kind == UnitKind::kInfer   ? room.infer
-           : kind == UnitKind::kStage ? room.stage
-                                      : room.assemble;
-  };
+  const auto fits = [&](int64_t unit) { return room.Fits(Find(unit).kind); };
   if (w.leases.empty()) {
     const auto found = std::find_if(suspects_.begin(), suspects_.end(), fits);
     if (found != suspects_.end()) return GrantTo(worker, *found, now);
@@ -92,6 +88,7 @@ std::optional<UnitQueue::Grant> UnitQueue::Lease(WorkerIndex worker, const Room&
   if (room.infer && !returned_infer_.empty()) return GrantTo(worker, *returned_infer_.begin(), now);
   if (const auto unit = Fresh(room)) return GrantTo(worker, *unit, now);
   if (const auto unit = Early(); unit && room.assemble) return GrantTo(worker, *unit, now);
+  if (const auto unit = Slow(worker, room)) return GrantTo(worker, *unit, now);
   return std::nullopt;
 }
 
@@ -152,17 +149,23 @@ UnitQueue::Grant UnitQueue::GrantTo(WorkerIndex worker, int64_t unit, double now
   Withdraw(unit);
   Worker& w = workers_[worker];
   if (w.leases.empty()) w.deadline = std::max(w.deadline, now + options_.lease_s);
+  const UnitRef ref = Find(unit);
+  if (!OldestOf(worker, ref.kind)) w.since[static_cast<size_t>(ref.kind)] = now;
   const int64_t lease = next_lease_++;
   w.leases.insert(lease);
   w.suspect = deaths(unit) > 0;
-  leases_.emplace(lease, Held{unit, worker});
+  leases_.emplace(lease, Held{unit, worker, ref.kind});
+  const bool twice = state(unit) == UnitState::kLeased;
+  if (twice) {
+    twice_.insert(unit);
+    ++leased_twice_;
+  }
   SetState(unit, UnitState::kLeased);
-  const UnitRef ref = Find(unit);
   const bool assemble = ref.kind == UnitKind::kAssemble;
   const bool early = assemble && entries_[ref.item].infer_left > 0;
   if (assemble) entries_[ref.item].smooth = false;
   if (early) early_[ref.item] = lease;
-  return {lease, unit, ref.item, ref.block, ref.kind, early};
+  return {lease, unit, ref.item, ref.block, ref.kind, early, twice};
 }
 
 bool UnitQueue::Ready(const Entry& entry, int64_t unit) const {
@@ -215,14 +218,19 @@ bool UnitQueue::Finish(int64_t lease, int64_t unit, std::vector<Dropped>& droppe
     }
     return false;
   }
-  if (state(unit) == UnitState::kLeased) {
-    const int64_t current = LeaseOf(unit, lease);
-    if (current != lease) dropped.push_back({leases_.at(current).worker, current});
-    Release(current);
+  const UnitKind kind = Find(unit).kind;
+  bool others = state(unit) == UnitState::kLeased;
+  if (const auto held = leases_.find(lease); held != leases_.end() && held->second.unit == unit) {
+    const WorkerIndex worker = held->second.worker;
+    if (OldestOf(worker, kind) == lease)
+      pace_.Took(kind, now_ - workers_[worker].since[static_cast<size_t>(kind)]);
+    others = twice_.contains(unit);
+    Release(lease);
   }
+  if (others) DropLeases(unit, dropped);
   Withdraw(unit);
   SetState(unit, UnitState::kDone);
-  switch (Find(unit).kind) {
+  switch (kind) {
     case UnitKind::kStage:
       e.stage_done = true;
       open_items_.insert(item);
@@ -246,9 +254,10 @@ bool UnitQueue::Finish(int64_t lease, int64_t unit, std::vector<Dropped>& droppe
 UnitQueue::CameBack UnitQueue::Return(int64_t lease, WorkerIndex worker, bool counts) {
   if (!Holds(lease, worker)) return {-1, -1, Back::kNotHeld, false};
   const int64_t unit = leases_.at(lease).unit;
+  const bool another = twice_.contains(unit);
   Release(lease);
   if (counts) AddAttempt(unit);
-  Requeue(unit);
+  if (!another) Requeue(unit);
   return Judge(unit);
 }
 
@@ -259,8 +268,9 @@ UnitQueue::CameBack UnitQueue::LoseResult(int64_t lease, WorkerIndex worker, int
   if (unit < 0 || unit >= units() || ItemOf(unit) != item || unit >= needing) {
     return Return(lease, worker, true);
   }
+  const bool another = twice_.contains(needing);
   Release(lease);
-  SetState(needing, UnitState::kReturned);
+  if (!another) SetState(needing, UnitState::kReturned);
   Entry& e = entries_[item];
   const bool stage = Find(unit).kind == UnitKind::kStage;
   if (state(unit) == UnitState::kDone) {
@@ -289,21 +299,24 @@ UnitQueue::CameBack UnitQueue::Judge(int64_t unit) {
   return {unit, ItemOf(unit), spent ? Back::kSpent : Back::kQueued, poisoned};
 }
 
-int64_t UnitQueue::LeaseOf(int64_t unit, int64_t guess) const {
-  const auto own = leases_.find(guess);
-  if (own != leases_.end() && own->second.unit == unit) return guess;
-  const auto held = std::find_if(leases_.begin(), leases_.end(),
-                                 [&](const auto& entry) { return entry.second.unit == unit; });
-  if (held == leases_.end()) throw Error(Fault::kInternal, "a leased unit without its lease");
-  return held->first;
+void UnitQueue::DropLeases(int64_t unit, std::vector<Dropped>& dropped) {
+  for (auto it = leases_.begin(); it != leases_.end();) {
+    const auto [lease, held] = *it++;
+    if (held.unit != unit) continue;
+    dropped.push_back({held.worker, lease});
+    Release(lease);
+  }
 }
 
 void UnitQueue::Release(int64_t lease) {
   const Held held = leases_.at(lease);
+  Worker& w = workers_[held.worker];
+  if (OldestOf(held.worker, held.kind) == lease) w.since[static_cast<size_t>(held.kind)] = now_;
   leases_.erase(lease);
   std::erase_if(early_, [lease](const auto& early) { return early.second == lease; });
-  workers_[held.worker].leases.erase(lease);
-  workers_[held.worker].suspect = false;
+  w.leases.erase(lease);
+  w.suspect = false;
+  twice_.erase(held.unit);
 }
 
 void UnitQueue::CloseItem(int64_t item, EntryState state_now, std::vector<Dropped>& dropped) {
@@ -318,11 +331,7 @@ void UnitQueue::CloseItem(int64_t item, EntryState state_now, std::vector<Droppe
   for (int64_t unit = e.first_unit; unit < e.first_unit + e.units(); ++unit) {
     if (state(unit) == UnitState::kDone) continue;
     Withdraw(unit);
-    if (state(unit) == UnitState::kLeased) {
-      const int64_t lease = LeaseOf(unit, 0);
-      dropped.push_back({leases_.at(lease).worker, lease});
-      Release(lease);
-    }
+    if (state(unit) == UnitState::kLeased) DropLeases(unit, dropped);
     SetState(unit, UnitState::kDone);
     if (state_now == EntryState::kFailed) {
       --counts_.done;

@@ -18,6 +18,10 @@
 // Items that take scratch start while MayStart() allows it: within the limit, and no further ahead
 // of what is inferred and assembled than keeps every worker busy, however many items there are.
 //
+// Twice: a worker that holds nothing and can be given nothing else gets a unit that a slow worker
+// holds (unit_pace.h). The result that comes first counts, the other lease is void then. What goes
+// wrong with one of the two leaves the other as it was.
+//
 // A unit that was held by a worker that died is a suspect: it is leased alone, to a worker that
 // holds nothing else, so that the second death names the culprit and its neighbours clear
 // themselves. After two deaths it is spent, as it is after `max_attempts` failed attempts; its item
@@ -26,6 +30,7 @@
 // Memory: one byte per unit and 40 bytes per item, plus what is under way.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -36,6 +41,7 @@
 #include <vector>
 
 #include "scheduler/plan.h"
+#include "scheduler/unit_pace.h"
 
 namespace tilery {
 
@@ -59,6 +65,9 @@ inline constexpr int64_t kEarlyShare = 2;
 // What a worker has room for.
 struct Room {
   bool infer = false, stage = false, assemble = false;
+  bool Fits(UnitKind kind) const {
+    return kind == UnitKind::kInfer ? infer : kind == UnitKind::kStage ? stage : assemble;
+  }
 };
 
 class UnitQueue {
@@ -69,6 +78,7 @@ class UnitQueue {
     int64_t unit = 0, item = 0, block = 0;
     UnitKind kind = UnitKind::kInfer;
     bool early = false;  // assemble: before all bricks are there
+    bool twice = false;  // another worker holds the unit, too
   };
   struct Dropped {
     WorkerIndex worker = 0;
@@ -135,6 +145,7 @@ class UnitQueue {
   Counts counts() const { return counts_; }
   int64_t units() const { return static_cast<int64_t>(bytes_.size()); }
   int64_t scratch_used() const { return scratch_used_; }
+  int64_t leased_twice() const { return leased_twice_; }  // units, so far
   // Why an item can never be admitted, with both numbers; "" if it can.
   static std::string BeyondScratch(const Item& item, int64_t limit);
 
@@ -152,11 +163,13 @@ class UnitQueue {
   struct Held {
     int64_t unit = 0;
     WorkerIndex worker = 0;
+    UnitKind kind = UnitKind::kInfer;
   };
   struct Worker {
     double deadline = 0;
     std::set<int64_t> leases;
-    bool suspect = false;  // what it holds is one suspect, alone
+    bool suspect = false;                    // what it holds is one suspect, alone
+    std::array<double, kUnitKinds> since{};  // when it began the oldest that it holds of a kind
   };
 
   // One byte per unit: state in bits 0..1, failed attempts in 2..4, deaths in 5..6.
@@ -178,9 +191,12 @@ class UnitQueue {
   Grant GrantTo(WorkerIndex worker, int64_t unit, double now);
   std::optional<int64_t> Fresh(const Room& room);
   std::optional<int64_t> Early() const;
+  std::optional<int64_t> OldestOf(WorkerIndex worker, UnitKind kind) const;  // a lease
+  std::optional<int64_t> Slow(WorkerIndex worker, const Room& room);         // a unit
+  void FindSlow();
   void WithdrawWaiting(WorkerIndex worker);
   void WithdrawEarly(int64_t item);
-  int64_t LeaseOf(int64_t unit, int64_t guess) const;
+  void DropLeases(int64_t unit, std::vector<Dropped>& dropped);  // all of them
   void Release(int64_t lease);
   CameBack Judge(int64_t unit);
   void CloseItem(int64_t item, EntryState state, std::vector<Dropped>& dropped);
@@ -196,6 +212,11 @@ class UnitQueue {
   std::set<int64_t> unassembled_;     // started, with an assemble unit
   std::map<int64_t, int64_t> early_;  // item -> lease of its assemble unit, held since it was early
   std::vector<Dropped> withdrawn_;
+  std::set<int64_t> twice_;  // units with two leases
+  UnitPace pace_;
+  std::vector<int64_t> slow_;      // leases, the oldest first, as of slow_at_
+  double now_ = 0, slow_at_ = -1;  // now_: as last told
+  int64_t leased_twice_ = 0;
   int64_t next_item_ = 0, next_lease_ = 1, scratch_used_ = 0;
   int64_t workers_alive_ = 1, started_ = 0;  // items under way that take scratch
   Counts counts_;

@@ -8,14 +8,19 @@
 namespace tilery {
 
 void UnitQueue::Renew(WorkerIndex worker, double now) {
+  now_ = std::max(now_, now);
   workers_[worker].deadline = std::max(workers_[worker].deadline, now + options_.lease_s);
 }
 
 void UnitQueue::Extend(double seconds) {
-  for (Worker& w : workers_) w.deadline += seconds;
+  for (Worker& w : workers_) {
+    w.deadline += seconds;
+    for (double& since : w.since) since += seconds;
+  }
 }
 
 std::vector<UnitQueue::CameBack> UnitQueue::Expire(double now) {
+  now_ = std::max(now_, now);
   std::vector<CameBack> back;
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].leases.empty() || workers_[i].deadline >= now) continue;

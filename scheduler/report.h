@@ -32,6 +32,9 @@ Json ProfileJson(const RunResult& result, const ReportContext& context);
 // if there were none.
 std::string CarefulWords(const RunResult& result, const std::string& precision);
 
+// That two attempts at a unit have made different bytes, and of which items; "" if none have.
+std::string DifferenceWords(const RunResult& result);
+
 // The stage whose threads were busiest, "start-up" if no stage was busy a tenth of the time, or
 // "none".
 std::string BoundBy(const RunResult& result);

@@ -204,7 +204,9 @@ int RunLocked(const Job& job, const TakeDocument& take, const Crowd& crowd,
   context.redundancy = prepared.resolved.redundancy;
   context.tiling = DescribeTiling(prepared.resolved, job);
   context.deviations = record.deviations;
-  context.reproducible = record.deviations.empty();
+  const std::string different = DifferenceWords(result);
+  if (!different.empty()) context.deviations.push_back(different);
+  context.reproducible = context.deviations.empty();
   context.warnings = warnings;
   for (const std::string& retired : served.retired) context.warnings.push_back(retired);
   const std::string careful = CarefulWords(result, context.precision);
@@ -225,7 +227,8 @@ int RunLocked(const Job& job, const TakeDocument& take, const Crowd& crowd,
     WriteStatus(work, progress);
   }
   console.Finish();
-  if (!careful.empty()) console.Say(Level::kWarning, careful);
+  for (const std::string& words : {careful, different})
+    if (!words.empty()) console.Say(Level::kWarning, words);
   Conclude(result, work.string(), console);
   if (take) take(SummaryJson(result, context, work.string()));
   if (result.status == "interrupted") return kExitInterrupted;

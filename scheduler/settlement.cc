@@ -96,9 +96,31 @@ void Settlement::TakeDone(Session& session, int64_t lease, int64_t unit, const D
 
   // Another attempt was first, or nobody wants it any more.
   result_.tiles_repeated += done.tiles + done.repeated;
-  if (!brick) return;
+  output ? TakeSecondOutput(item, done) : TakeSecondFile(item, key, done);
+}
+
+// What the same numerics have made must be the same.
+void Settlement::Compare(const Item& item, const std::string& first, const std::string& second) {
+  if (first == second) return;
+  ++result_.units_different;
+  if (result_.different.size() < RunResult::kDifferentNamed) result_.different.insert(item.input);
+}
+
+void Settlement::TakeSecondFile(const Item& item, const std::string& key, const Done& done) {
   const auto record = ledger_.FindBrick(key);
-  if (!record || record->file != done.file) RemoveLater(done.file);
+  if (record && record->file == done.file) return;
+  if (record) Compare(item, record->hash, done.published.hash);
+  RemoveLater(done.file);
+}
+
+void Settlement::TakeSecondOutput(const Item& item, const Done& done) {
+  auto record = ledger_.FindOutput(item.output);
+  if (!record || !record->published) return;
+  Compare(item, record->file.hash, done.published.hash);
+  // If it was renamed later than the first one, it is what lies there.
+  if (StampOf(item.output) != done.published.stamp) return;
+  record->file = done.published;
+  ledger_.RecordOutput(*record);
 }
 
 void Settlement::Accept(Session& session, const UnitRef& ref, int64_t unit, const Done& done) {

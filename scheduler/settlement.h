@@ -55,6 +55,10 @@ class Settlement {
  private:
   void TakeDone(Session& session, int64_t lease, int64_t unit, const Done& done);
   void Accept(Session& session, const UnitRef& ref, int64_t unit, const Done& done);
+  // Of a unit whose result another attempt has brought before.
+  void TakeSecondFile(const Item& item, const std::string& key, const Done& done);
+  void TakeSecondOutput(const Item& item, const Done& done);
+  void Compare(const Item& item, const std::string& first, const std::string& second);
   void TakeLost(Session& session, int64_t lease, const LostBrick& lost);
   void Judge(const UnitQueue::CameBack& back, const std::string& stage, const std::string& reason);
   void CloseItem(int64_t item);  // done or failed: what it has on disk beside its output goes

@@ -227,7 +227,7 @@ class Agent {
       const UnitRunner::Held held = runner->held();
       const bool open = Clock::now() < want_open_until_;
       if (!open && LeaseIsYoung() && !Draining()) {
-        const int64_t ahead = std::max(tiles_ahead_, UnitRunner::kUnitsInFlight * held.largest);
+        const int64_t ahead = std::max(tiles_ahead_, runner->most_units() * held.largest);
         const int64_t tiles = std::max<int64_t>(ahead - held.tiles, 0);
         const int64_t stages = std::max<int64_t>(most_stages_ - held.stage_units, 0);
         const int64_t assembles = std::max<int64_t>(most_assembles_ - held.assemble_units, 0);

@@ -434,6 +434,8 @@ void UnitRunner::AddBricks(int64_t lease, std::vector<Brick> bricks) {
   impl_->AddBricks(lease, std::move(bricks));
 }
 
+int64_t UnitRunner::most_units() const { return impl_->most_units; }
+
 void UnitRunner::ExpectMore(bool more) {
   {
     const std::lock_guard lock(impl_->mutex);

@@ -66,6 +66,8 @@ class UnitRunner {
   void AddBricks(int64_t lease, std::vector<Brick> bricks);
   void ExpectMore(bool more);  // leases are on their way
 
+  int64_t most_units() const;  // on their way at a time, of large infer units
+
   // What is held and not finished.
   struct Held {
     int64_t tiles = 0;  // model runs

@@ -3,6 +3,12 @@
 // and do nothing.
 //
 //   scheduler_bench [units] [workers] [folder]      200000 4 /tmp/...
+//   scheduler_bench --steady RATE [units] [workers] [folder]
+//
+// By default each worker holds many units and reports all at once: the most that the scheduler can
+// do. Steady: each holds a few and takes as long over one as gives RATE units/s over all workers,
+// reports it and asks for the next: how long leases take at that rate. If the scheduler cannot keep
+// up, the rate that is printed is lower.
 //
 // Prints units/s, the time from a worker's reports to its next leases (median, 99th percentile),
 // the processor time of both sides and the scheduler's peak memory.
@@ -16,16 +22,18 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "cluster/client.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/resume.h"
+#include "tests/bench/light_workers.h"
 
 namespace tilery {
 namespace {
 
-constexpr int64_t kAhead = 256;  // units a worker may hold
+constexpr int64_t kAhead = 256, kSteadyAhead = 4;  // units a worker may hold
+constexpr int kSteadyProcesses = 4;                // for all workers
 
 Plan TinyPictures(int64_t count) {
   Plan plan;
@@ -50,67 +58,6 @@ Plan TinyPictures(int64_t count) {
   return plan;
 }
 
-// Reports every lease as done at once. Writes the waiting times in microseconds to `fd`.
-void RunWorker(int number, uint16_t port, const std::string& token, int64_t epoch, int fd) {
-  std::atomic<bool> ended{false};
-  std::vector<int32_t> waits;
-  int64_t asked_us = 0;
-  std::unique_ptr<ControlClient> client;
-  std::atomic<ControlClient*> ready{nullptr};
-  const auto receive = [&](const Json& message) {
-    ControlClient* c = nullptr;
-    while ((c = ready.load()) == nullptr) usleep(10);
-    const std::string type = message.at("type").get<std::string>();
-    const auto want = [&] {
-      c->Send({{"type", "want"}, {"tiles", kAhead}, {"stages", 1}, {"assembles", 1}});
-      asked_us = ControlClient::NowUs();
-    };
-    if (type == "welcome") want();
-    if (type == "leases" && !message.at("leases").empty()) {
-      waits.push_back(static_cast<int32_t>(ControlClient::NowUs() - asked_us));
-      for (const Json& lease : message.at("leases")) {
-        const UnitWork work = UnitWorkFromJson(lease.at("work"));
-        Done done;
-        done.file = work.output;
-        done.published = {1234, work.item_key, {1234, 1, 2, 3}};
-        done.tiles = 1;
-        c->Send({{"type", "outcome"},
-                 {"lease", lease.at("lease")},
-                 {"unit", lease.at("unit")},
-                 {"attempt", lease.at("attempt")},
-                 {"outcome", ToJson(Outcome(done))}});
-      }
-      want();
-    }
-    if (type == "end") {
-      c->Send({{"type", "bye"}});
-      ended = true;
-    }
-  };
-  client = std::make_unique<ControlClient>(
-      Endpoint{"127.0.0.1", port},
-      Json{{"token", token},
-           {"worker", "w" + std::to_string(number)},
-           {"host", "localhost"},
-           {"pid", getpid()},
-           {"device", "none"},
-           {"epoch", epoch}},
-      10, ControlClient::Handlers{receive, [&](const std::string&) { ended = true; }});
-  ready = client.get();
-  for (int64_t turn = 0; !ended; ++turn) {
-    if (turn % 100 == 0) {
-      client->Send({{"type", "renew"},
-                    {"sent_us", ControlClient::NowUs()},
-                    {"phase", "run"},
-                    {"batches", turn}});
-    }
-    usleep(10000);
-  }
-  client.reset();
-  (void)!write(fd, waits.data(), waits.size() * sizeof waits[0]);
-  close(fd);
-}
-
 double CpuSeconds(int who) {
   rusage usage{};
   getrusage(who, &usage);
@@ -121,6 +68,12 @@ double CpuSeconds(int who) {
 }
 
 int Main(int argc, char** argv) {
+  double rate = 0;
+  if (argc > 2 && std::string_view(argv[1]) == "--steady") {
+    rate = std::atof(argv[2]);
+    argv += 2;
+    argc -= 2;
+  }
   const int64_t units = argc > 1 ? std::atoll(argv[1]) : 200000;
   const int workers = argc > 2 ? std::atoi(argv[2]) : 4;
   const std::filesystem::path folder = argc > 3
@@ -131,17 +84,26 @@ int Main(int argc, char** argv) {
 
   int64_t port_and_epoch[2] = {0, 0};
   const std::string token = NewToken();
+  const int processes = rate > 0 ? std::min(workers, kSteadyProcesses) : workers;
   std::vector<int> waits_fds;
   std::vector<pid_t> children;
   std::vector<int> start_fds;
-  for (int i = 0; i < workers; ++i) {
+  for (int i = 0; i < processes; ++i) {
     int start[2], waits[2];
     if (pipe(start) != 0 || pipe(waits) != 0) return 1;
     const pid_t child = fork();
     if (child == 0) {
       close(start[1]);
       if (read(start[0], port_and_epoch, sizeof port_and_epoch) != sizeof port_and_epoch) _exit(1);
-      RunWorker(i, static_cast<uint16_t>(port_and_epoch[0]), token, port_and_epoch[1], waits[1]);
+      LightWorkers light;
+      light.first = i * workers / processes;
+      light.count = (i + 1) * workers / processes - light.first;
+      light.port = static_cast<uint16_t>(port_and_epoch[0]);
+      light.token = token;
+      light.epoch = port_and_epoch[1];
+      light.ahead = rate > 0 ? kSteadyAhead : kAhead;
+      light.unit_s = rate > 0 ? workers / rate : 0;
+      RunLightWorkers(light, waits[1]);
       _exit(0);
     }
     close(start[0]), close(waits[1]);

@@ -51,6 +51,16 @@ def test_a_worker_that_hangs_is_killed_and_its_units_run_again(run, model, wante
     assert leftovers(run.dir) == []
 
 
+def test_what_a_slow_worker_holds_at_the_end_is_done_by_another_too(run, model, wanted):
+    """Here it never goes on; it is not hung yet by far when the run ends."""
+    (run.dir / "held").touch()
+    r = run.ok("run", job(run, model, "out", workers=2), "--json", timeout=100,
+               env={"TILERY_TEST_FAULT": "hold@write:6/w1", "TILERY_TEST_FAULT_HOLD": str(run.dir / "held")}).json
+    assert run.profile("work-out")["units_twice"] >= 1
+    assert r["items_done"] == 6 and r["reproducible"] is True
+    assert digests(run.dir / "out") == wanted and leftovers(run.dir) == []
+
+
 @pytest.mark.parametrize("place", ["stage", "assemble"])
 def test_a_unit_that_kills_every_worker_is_set_aside_by_name(run, model, wanted, place):
     r = run("run", job(run, model, "out"), "--json", timeout=200, env={"TILERY_TEST_FAULT": f"kill@{place}:1"})

@@ -98,28 +98,6 @@ TEST_F(CoordinatorFaults, WithNoWorkerLeftTheRunIsInterruptedForTheReasonGiven) 
   EXPECT_EQ(r.interrupted_by, "no memory: w0: asked 2 bytes, 1 free") << "said once";
 }
 
-TEST_F(CoordinatorFaults, TilesThatRanAgainAreCountedForWorkerRunAndItem) {
-  Plan({{2}, {1}});
-  Start();
-  const auto worker =
-      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
-        Outcome outcome = Do(lease);
-        if (lease.work.kind == UnitKind::kInfer && lease.work.item == 0) {
-          std::get<Done>(outcome).careful = 1;
-          std::get<Done>(outcome).repeated = 3;
-        }
-        return outcome;
-      }});
-  const RunResult r = Result();
-  EXPECT_EQ(r.tiles_careful, 2);
-  EXPECT_EQ(r.tiles_repeated, 6);
-  ASSERT_EQ(r.workers.size(), 1u);
-  EXPECT_EQ(r.workers[0].careful, 2);
-  EXPECT_EQ(r.workers[0].repeated, 6);
-  const std::map<std::string, int64_t> items = {{plan_.items[0].input, 2}};
-  EXPECT_EQ(r.careful_items, items);
-}
-
 TEST_F(CoordinatorFaults, AFailedUnitFailsItsItemAloneAndItsBricksGo) {
   Plan({{4}, {1}});
   Start();
@@ -139,74 +117,6 @@ TEST_F(CoordinatorFaults, AFailedUnitFailsItsItemAloneAndItsBricksGo) {
   SweepDead(plan_, context_.numerics_key, context_.scratch, *ledger_, true);
   EXPECT_EQ(FilesInScratch(), 0);
   EXPECT_EQ(progress_.back().tiles_done, progress_.back().tiles);
-}
-
-TEST_F(CoordinatorFaults, ARetryGetsOtherAttemptsAndThenFailsItsItem) {
-  Plan({{1}, {1}});
-  Start();
-  std::atomic<int> tries{0};
-  const auto worker =
-      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
-        if (lease.work.item == 0 && ++tries > 0) return Retry{"compute", "out of memory"};
-        return Do(lease);
-      }});
-  const RunResult r = Result();
-  EXPECT_EQ(tries, options_.max_attempts);
-  EXPECT_EQ(r.items_failed, 1);
-  EXPECT_NE(r.failures[0].reason.find("3 times"), std::string::npos) << r.failures[0].reason;
-  EXPECT_NE(r.failures[0].reason.find("out of memory"), std::string::npos) << r.failures[0].reason;
-}
-
-TEST_F(CoordinatorFaults, ALostBrickIsMadeAgainAndItsTilesCountOnce) {
-  Plan({{3}});
-  Start();
-  std::atomic<bool> lost{false};
-  const auto worker =
-      Worker({.work = [&](const FakeWorker::Lease& lease) -> std::optional<Outcome> {
-        if (lease.work.kind == UnitKind::kAssemble && !lost.exchange(true)) {
-          MakeFile(std::filesystem::path(context_.scratch) / lease.work.bricks[1].file, "damaged");
-        }
-        return Do(lease);
-      }});
-  const RunResult r = Result();
-  EXPECT_EQ(r.status, "done");
-  EXPECT_TRUE(lost);
-  EXPECT_EQ(r.tiles_inferred, 3);
-  EXPECT_EQ(r.tiles_repeated, 1);
-  EXPECT_EQ(OutputsWhole(), 1);
-  EXPECT_EQ(FilesInScratch(), 0);
-  CheckSums(r);
-}
-
-TEST_F(CoordinatorFaults, ALeaseThatIsNotRenewedGoesToAnotherAndTheLateResultIsHarmless) {
-  Plan({{2}});
-  options_.lease_s = 1;
-  Start();
-  std::atomic<int64_t> first_unit{-1};
-  std::atomic<bool> made_again{false};
-  const auto silent = Worker({.id = "w0",
-                              .pid = 1,
-                              .tiles_ahead = 1,
-                              .renews = false,
-                              .work = [&](const FakeWorker::Lease& lease) {
-                                if (first_unit.exchange(lease.unit) < 0)
-                                  while (!made_again)
-                                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                                return std::optional(Do(lease));
-                              }});
-  Await([&] { return first_unit >= 0; });
-  const auto other = Worker({.id = "w1", .pid = 2, .work = [&](const FakeWorker::Lease& lease) {
-                               const auto outcome = std::optional(Do(lease));
-                               if (lease.unit == first_unit) made_again = true;
-                               return outcome;
-                             }});
-  const RunResult r = Result();
-  EXPECT_EQ(r.status, "done");
-  EXPECT_EQ(r.tiles_inferred, 2);
-  EXPECT_EQ(r.tiles_repeated, 1);
-  EXPECT_EQ(OutputsWhole(), 1);
-  EXPECT_EQ(FilesInScratch(), 0) << "the brick of the attempt that came second goes, too";
-  CheckSums(r);
 }
 
 TEST_F(CoordinatorFaults, WithoutAnyWorkerLeftTheRunEndsInWords) {
@@ -371,6 +281,7 @@ TEST_F(CoordinatorFaults, AWorkerOfAnotherRunOrWithAWrongTokenIsNotWelcome) {
 }
 
 // A limit on the size of files stands for the full disk.
+
 TEST_F(CoordinatorFaults, AFullDiskUnderTheLedgerInterruptsTheRunInWords) {
   Plan(std::vector<ItemSpec>(20000, {1}));
   const auto interrupted_in_words = [this] {
