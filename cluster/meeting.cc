@@ -207,8 +207,8 @@ std::optional<Meeting> ReadMeeting(const std::filesystem::path& work) {
     throw Error(Fault::kUsage, InFile(file, "it is damaged (exception " + std::to_string(error.id) +
                                                 "); start the run anew"));
   } catch (const Error& error) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored)) return std::nullopt;  // the run has ended
+    // Else the run has ended meanwhile, or a network file system does not show all of it yet.
+    if (access(file.c_str(), R_OK) == 0 || errno != EACCES) return std::nullopt;
     throw Error(Fault::kUsage, error.what());
   }
 }

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "cluster/launcher.h"
 #include "cluster/process.h"
@@ -25,6 +28,19 @@ constexpr int kWithoutMemory = 2;    // processes of one device; the second was 
 constexpr int kNoProgramExit = 127;  // of the dynamic loader, where libraries are missing
 constexpr auto kFirstPause = std::chrono::milliseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(5000);
+constexpr const char* kHostFull =
+    "the kernel has ended it, since there was no memory left on its host (signal 9); fewer workers "
+    "(execution.workers) or smaller units (execution.unit_memory) take less";
+
+// Processes that this host's kernel has ended for want of memory, in a control group or at all; 0
+// if it does not say. Source: proc(5), /proc/vmstat.
+int64_t OutOfMemoryKills() {
+  std::ifstream counters("/proc/vmstat");
+  std::string name;
+  for (int64_t value = 0; counters >> name >> value;)
+    if (name == "oom_kill") return value;
+  return 0;
+}
 
 class Supervisor {
  public:
@@ -106,6 +122,7 @@ class Supervisor {
     auto [ours, its] = SocketPair();
     auto [read_end, write_end] = Pipe();
     ready_ = worker_control_over_ = false;
+    kills_before_ = OutOfMemoryKills();
     log_.NewProcess();
     try {
       WriteWorkerStart(ours.get(), start_);
@@ -156,11 +173,13 @@ class Supervisor {
       return;
     }
     if (ready_) failed_by_code_ = failed_by_signal_ = 0;
-    const bool no_memory = !ended->by_signal && ended->number == kNoMemoryExit;
+    const bool by_kernel =
+        ended->by_signal && ended->number == SIGKILL && OutOfMemoryKills() > kills_before_;
+    const bool no_memory = by_kernel || (!ended->by_signal && ended->number == kNoMemoryExit);
     if (no_memory) ++without_memory_;
     const bool started = ready_ || no_memory;
     const int failed = started ? 0 : ended->by_signal ? ++failed_by_signal_ : ++failed_by_code_;
-    const std::string words = log_.LastLine();
+    const std::string words = by_kernel ? kHostFull : log_.LastLine();
     std::string how = "its process ended by " + ended->words();
     if (!words.empty()) how += ": " + words;
     const bool refused = !ready_ && !ended->by_signal && ended->number == kRefusedExit;
@@ -198,6 +217,7 @@ class Supervisor {
   bool ready_ = false, worker_control_over_ = false, stopping_ = false, over_ = false;
   int failed_by_code_ = 0, failed_by_signal_ = 0, without_memory_ = 0;
   int ends_asked_ = 0, code_ = 0;
+  int64_t kills_before_ = 0;  // OutOfMemoryKills() when the worker was started
   Clock::time_point start_at_{};
 };
 

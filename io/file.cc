@@ -4,7 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "io/error.h"
@@ -25,6 +29,53 @@ const char* KindOf(mode_t mode) {
   return "of an unknown kind";
 }
 
+std::atomic<std::chrono::milliseconds> late_files{std::chrono::milliseconds(0)};
+
+int OpenToRead(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a FIFO without a writer would wait for one.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  int fd;
+  do {
+    fd = open(path.c_str(), flags);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+// -1 with errno if it does not come in time.
+int OpenLate(const std::filesystem::path& path) {
+  using Clock = std::chrono::steady_clock;
+  const int reason = errno;
+  const auto until = Clock::now() + late_files.load();
+  for (auto pause = std::chrono::milliseconds(5); Clock::now() < until; pause *= 2) {
+    std::this_thread::sleep_for(std::min(pause, std::chrono::milliseconds(200)));
+    // To open the folder makes a client of NFS ask for what has changed there.
+    std::error_code ignored;
+    (void)std::filesystem::directory_iterator(path.parent_path(), ignored);
+    const int fd = OpenToRead(path);
+    if (fd >= 0 || (errno != ENOENT && errno != ESTALE)) return fd;
+  }
+  errno = reason;
+  return -1;
+}
+
+// The handle of a file on a network file system became stale, as after a restart of its server: the
+// same read by a new one, if it is still the same file. An errno, 0 if all is well.
+int ReadAnew(const std::filesystem::path& path, const FileStamp& stamp, int64_t offset,
+             std::span<std::byte> into, size_t* done) {
+  constexpr int kTries = 3;
+  int failed = ESTALE;
+  for (int i = 0; i < kTries && failed == ESTALE; ++i) {
+    const int fd = OpenToRead(path);
+    if (fd < 0) return errno == ENOENT ? ESTALE : errno;
+    struct stat status;
+    failed = fstat(fd, &status) != 0         ? errno
+             : !(StampFrom(status) == stamp) ? ESTALE
+                                             : PreadFully(fd, offset, into, done);
+    CloseFile(fd);
+  }
+  return failed;
+}
+
 }  // namespace
 
 std::optional<FileStamp> StampOf(const std::filesystem::path& path) {
@@ -34,12 +85,11 @@ std::optional<FileStamp> StampOf(const std::filesystem::path& path) {
   throw SystemError(Fault::kInput, Named("look at", path), errno);
 }
 
+void WaitForLateFiles(std::chrono::milliseconds patience) { late_files = patience; }
+
 InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
-  // O_NONBLOCK: opening a FIFO without a writer would wait for one.
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  do {
-    fd_ = open(path.c_str(), flags);
-  } while (fd_ < 0 && errno == EINTR);
+  fd_ = OpenToRead(path);
+  if (fd_ < 0 && (errno == ENOENT || errno == ESTALE)) fd_ = OpenLate(path);
   if (fd_ < 0) throw SystemError(Fault::kInput, Named("open", path), errno);
   struct stat status;
   if (fstat(fd_, &status) != 0) {
@@ -64,7 +114,9 @@ InputFile::InputFile(InputFile&& other) noexcept
 
 size_t InputFile::ReadSome(int64_t offset, std::span<std::byte> into) const {
   size_t done = 0;
-  if (const int failed = PreadFully(fd_, offset, into, &done)) {
+  int failed = PreadFully(fd_, offset, into, &done);
+  if (failed == ESTALE) failed = ReadAnew(path_, stamp_, offset, into, &done);
+  if (failed != 0) {
     throw SystemError(Fault::kInput,
                       Named("read", path_) + ", " + std::to_string(into.size()) +
                           " bytes at offset " + std::to_string(offset) + " of " +

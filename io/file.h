@@ -1,6 +1,7 @@
 // Files: positional reads, and outputs that appear under their final name only when whole.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -31,8 +32,14 @@ std::string HashFile(const std::filesystem::path& path);
 std::string HashBytes(std::span<const std::byte> bytes);
 std::string HashText(const std::string& text);
 
+// From now on an InputFile of this process waits so long for a file that is not there, or whose
+// handle is stale: on a network file system what one host has renamed may be seen on another a
+// little later. Until then, and with 0, it does not wait.
+void WaitForLateFiles(std::chrono::milliseconds patience);
+
 // A file open for reading. Thread-safe: ReadAt carries its own offset. Only regular files are
-// opened (a FIFO is refused without blocking). Errors are Error(kInput) with path, offset and
+// opened (a FIFO is refused without blocking). A handle that became stale is opened anew, if the
+// file is the same still. Errors are Error(kInput) with path, offset and
 // sizes, but kTransient for stale handles and a lack of descriptors or memory.
 class InputFile {
  public:

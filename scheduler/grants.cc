@@ -57,10 +57,11 @@ std::vector<LeaseAnswer> GrantLeases(
       if (queue.ActiveOf(s.index) == (queue.Waits(grant->lease) ? 0 : 1)) s.changed_at = now;
       Charge(s, *grant, builder);
       try {
-        answers[i].leases.push_back({{"lease", grant->lease},
-                                     {"unit", grant->unit},
-                                     {"attempt", grant->lease},
-                                     {"work", ToJson(builder.Build(*grant))}});
+        Json lease = Json::object();
+        lease["work"] = ToJson(builder.Build(*grant));
+        lease["lease"] = lease["attempt"] = grant->lease;
+        lease["unit"] = grant->unit;
+        answers[i].leases.push_back(std::move(lease));
       } catch (const Error& error) {
         fail(grant->item, error.what());  // a list of bricks that can't be written, for one
       }

@@ -32,7 +32,7 @@ Json ToJson(const HostOrder& order) {
     workers.push_back({{"id", worker.id}, {"device", worker.device}, {"threads", worker.threads}});
   return {{"refused", order.refused},
           {"precision", order.precision},
-          {"work", order.work},
+          {"folders", order.folders},
           {"workers", std::move(workers)}};
 }
 
@@ -40,7 +40,7 @@ HostOrder HostOrderFromJson(const Json& json) {
   HostOrder order;
   json.at("refused").get_to(order.refused);
   json.at("precision").get_to(order.precision);
-  json.at("work").get_to(order.work);
+  json.at("folders").get_to(order.folders);
   for (const Json& worker : json.at("workers"))
     order.workers.push_back({worker.at("id").get<std::string>(),
                              worker.at("device").get<std::string>(),
@@ -56,7 +56,7 @@ HostDesk::Admitted HostDesk::Admit(PeerId peer, const Json& hello) {
     if (host->gone || host->name != name || host->pid != pid) continue;
     host->peer = peer;
     host->unlinked_at = -1;
-    return {host.get(), {"", policy_.precision, policy_.work, host->workers}, true};
+    return {host.get(), {"", policy_.precision, policy_.folders, host->workers}, true};
   }
   HostOrder order = OrderFor(name, offer);
   auto host = std::make_unique<Host>();
@@ -71,7 +71,7 @@ HostDesk::Admitted HostDesk::Admit(PeerId peer, const Json& hello) {
 HostOrder HostDesk::OrderFor(const std::string& host, const HostOffer& offer) {
   HostOrder order;
   order.precision = policy_.precision;
-  order.work = policy_.work;
+  order.folders = policy_.folders;
   std::vector<std::string> devices;
   std::map<std::string, int>& taken = taken_[host];
   if (policy_.card.empty()) {

@@ -26,9 +26,9 @@ inline constexpr double kHostGiveUp = 20;
 
 // What the job says of every host.
 struct HostPolicy {
-  std::string card;            // name of its GPUs; "": the CPU
-  std::string precision;       // for the environment of workers
-  std::string work;            // folder, which the host must see
+  std::string card;                  // name of its GPUs; "": the CPU
+  std::string precision;             // for the environment of workers
+  std::vector<std::string> folders;  // that the host must see, each with the run's join.json
   std::optional<int> workers;  // of each host (of each rank under mpirun); nullopt: one per device
   std::optional<int> threads;  // of all workers of a host together; nullopt: what it has
 };
@@ -52,7 +52,8 @@ struct HostOrder {
     int threads = 1;
   };
   std::string refused;  // not empty: nothing, and why
-  std::string precision, work;
+  std::string precision;
+  std::vector<std::string> folders;  // HostPolicy::folders; the first is the work folder
   std::vector<Worker> workers;
 };
 Json ToJson(const HostOrder& order);

@@ -62,15 +62,18 @@ class Host {
     if (!welcome) return lost_.empty() ? 0 : Lost();
     const HostOrder order = HostOrderFromJson(welcome->at("order"));
     if (!order.refused.empty()) return Refused(order.refused);
-    if (!SeesFolder(order.work, *meeting)) {
+    for (const fs::path folder : order.folders) {
+      if (SeesFolder(folder, *meeting)) continue;
       client.Send({{"type", "bye"}});
       return Refused(fmt::format(
-          "{} does not see the work folder {} as the scheduler's host does: input, output and work "
-          "folder must lie on a file system that all hosts share, under the same path",
-          Printable(HostName()), Printable(order.work)));
+          "{} does not see the folder {} as the scheduler's host does: input, output, work and "
+          "scratch folder (execution.scratch) must lie on a file system that all hosts share, "
+          "under "
+          "the same path",
+          Printable(HostName()), Printable(folder.string())));
     }
     LocalLauncher launcher(SelfExecutable(), Launches(order, devices), endpoint_, meeting->token,
-                           welcome->at("epoch").get<int64_t>(), order.work);
+                           welcome->at("epoch").get<int64_t>(), order.folders.at(0));
     return Serve(client, launcher);
   }
 

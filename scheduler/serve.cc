@@ -63,20 +63,30 @@ class InputMemory {
   InputHasher hasher_;
 };
 
-// WORK/join.json, as long as there is a run to join.
+// What all hosts of a run must see, the work folder first. A scratch folder below it is seen with
+// it.
+std::vector<std::string> SharedFolders(const Job& job) {
+  const std::string& work = job.execution.work;
+  const std::string& scratch = job.execution.scratch;
+  if (scratch.starts_with(work + "/")) return {work};
+  return {work, scratch};
+}
+
+// WORK/join.json, as long as there is a run to join; in other folders that hosts share the same, by
+// which they know that they see these very folders.
 class OpenMeeting {
  public:
-  OpenMeeting(fs::path work, const Meeting& meeting) : file_(MeetingFile(work)) {
-    WriteMeeting(work, meeting);
+  OpenMeeting(const std::vector<std::string>& folders, const Meeting& meeting) : folders_(folders) {
+    for (const fs::path folder : folders_) WriteMeeting(folder, meeting);
   }
   ~OpenMeeting() {
     std::error_code ignored;
-    fs::remove(file_, ignored);
+    for (const fs::path folder : folders_) fs::remove(MeetingFile(folder), ignored);
   }
   OpenMeeting(const OpenMeeting&) = delete;
 
  private:
-  const fs::path file_;
+  const std::vector<std::string> folders_;
 };
 
 RunOptions OptionsOf(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
@@ -96,7 +106,7 @@ RunOptions OptionsOf(const Job& job, const Prepared& prepared, const DeviceChoic
   }
   options.addresses = crowd.addresses;
   options.hosts = HostPolicy{devices.gpu() ? devices.seats[0].name : "", record.numerics.precision,
-                             job.execution.work, crowd.workers, job.execution.threads};
+                             SharedFolders(job), crowd.workers, job.execution.threads};
   return options;
 }
 
@@ -156,10 +166,11 @@ Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devic
   options.kill_worker = [&hand](const std::string& worker) {
     if (hand != nullptr) hand->Kill(worker);
   };
-  Coordinator coordinator(prepared.resolved.plan, resume, ledger,
-                          MakeContext(job, prepared, devices, record, graph), options);
+  WorkerContext context = MakeContext(job, prepared, devices, record, graph);
+  context.shared = crowd.addresses != Crowd().addresses;
+  Coordinator coordinator(prepared.resolved.plan, resume, ledger, context, options);
   const Meeting meeting{crowd.addresses, coordinator.port(), options.token, ledger.epoch()};
-  const OpenMeeting open(job.execution.work, meeting);
+  const OpenMeeting open(SharedFolders(job), meeting);
   if (crowd.announce) crowd.announce(meeting);
   LocalLauncher launcher(SelfExecutable(), launches, {crowd.addresses.at(0), coordinator.port()},
                          options.token, ledger.epoch(), job.execution.work);

@@ -28,6 +28,8 @@ Session& SessionTable::Join(PeerId peer, const Json& hello, UnitQueue& queue, do
   for (const auto& session : all_) {
     if (!session->alive || session->report.id != id) continue;
     if (session->report.pid == pid && session->report.host == host) {
+      by_peer_.erase(session->peer);
+      by_peer_[peer] = session.get();
       session->peer = peer;
       session->changed_at = now;
       return *session;
@@ -44,14 +46,14 @@ Session& SessionTable::Join(PeerId peer, const Json& hello, UnitQueue& queue, do
   session->index = queue.AddWorker();
   session->peer = peer;
   session->changed_at = now;
+  by_peer_[peer] = session.get();
   all_.push_back(std::move(session));
   return *all_.back();
 }
 
 Session* SessionTable::Of(PeerId peer) {
-  const auto found =
-      std::find_if(all_.begin(), all_.end(), [&](const auto& s) { return s->peer == peer; });
-  return found == all_.end() ? nullptr : found->get();
+  const auto found = by_peer_.find(peer);
+  return found == by_peer_.end() ? nullptr : found->second;
 }
 
 Session* SessionTable::OldestAlive(const std::string& id) {
@@ -66,6 +68,7 @@ Session* SessionTable::ByIndex(UnitQueue::WorkerIndex index) {
 }
 
 void SessionTable::Unlink(Session& session) {
+  by_peer_.erase(session.peer);
   session.peer = 0;
   session.tiles_wanted = session.stages_wanted = session.assembles_wanted = 0;
   session.asked = false;

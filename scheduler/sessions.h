@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cluster/server.h"
@@ -57,6 +58,7 @@ class SessionTable {
 
  private:
   std::vector<std::unique_ptr<Session>> all_;
+  std::unordered_map<PeerId, Session*> by_peer_;  // linked ones
 };
 
 }  // namespace tilery

@@ -61,6 +61,7 @@ Json ToJson(const WorkerContext& c) {
           {"lanes", c.lanes},
           {"graph", c.graph},
           {"device_memory", c.device_memory},
+          {"shared", c.shared},
           {"params", std::move(params)}};
 }
 
@@ -90,18 +91,22 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("lanes").get_to(c.lanes);
     json.at("graph").get_to(c.graph);
     json.at("device_memory").get_to(c.device_memory);
+    json.at("shared").get_to(c.shared);
     for (const Json& p : json.at("params")) c.params.push_back(ItemParamsFromJson(p));
     return c;
   });
 }
 
 Json ToJson(const UnitWork& work) {
+  // One by one: a list in braces is built from as many temporary arrays, and this is what the
+  // scheduler does most.
   static const UnitWork usual;
-  Json json = {{"input", work.input},
-               {"output", work.output},
-               {"item_key", work.item_key},
-               {"stamp", ToJson(work.stamp)},
-               {"header", ToJson(work.header)}};
+  Json json = Json::object();
+  json["input"] = work.input;
+  json["output"] = work.output;
+  json["item_key"] = work.item_key;
+  json["stamp"] = ToJson(work.stamp);
+  json["header"] = ToJson(work.header);
   Put(json, "kind", work.kind, usual.kind);
   Put(json, "item", work.item, usual.item);
   Put(json, "params", work.params, usual.params);
@@ -167,10 +172,11 @@ std::vector<Brick> BricksFromJson(const Json& json) {
 
 Json ToJson(const Outcome& outcome) {
   if (const auto* done = std::get_if<Done>(&outcome)) {
-    Json json = {{"is", "done"},
-                 {"file", done->file},
-                 {"published", PublishedToJson(done->published)},
-                 {"tiles", done->tiles}};
+    Json json = Json::object();
+    json["is"] = "done";
+    json["file"] = done->file;
+    json["published"] = PublishedToJson(done->published);
+    json["tiles"] = done->tiles;
     Put(json, "repeated", done->repeated, int64_t{0});
     Put(json, "nonfinite_in", done->nonfinite_in, int64_t{0});
     Put(json, "careful", done->careful, int64_t{0});

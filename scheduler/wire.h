@@ -36,6 +36,7 @@ struct WorkerContext {
   int lanes = 1;                   // per worker
   bool graph = true;               // a GPU replays CUDA graphs where it can
   int64_t device_memory = 0;       // bytes that a worker may take of its GPU; 0: what is free
+  bool shared = false;             // other hosts may take part, whose files may be seen late
   std::vector<ItemParams> params;
 };
 

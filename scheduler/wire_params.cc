@@ -136,7 +136,9 @@ Scale ScaleFromJson(const Json& json) {
 
 Json ToJson(const Header& header) {
   static const Header usual;
-  Json json = {{"format", header.format}, {"shape", header.shape}};
+  Json json = Json::object();
+  json["format"] = header.format;
+  json["shape"] = header.shape;
   Put(json, "dtype", header.dtype, usual.dtype);
   Put(json, "dims", header.dims, usual.dims);
   Put(json, "alpha", header.alpha, usual.alpha);

@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBeat = std::chrono::milliseconds(50);
 constexpr auto kProfileEvery = std::chrono::seconds(2);
 constexpr auto kAnswerTime = std::chrono::milliseconds(100);  // for which a batch waits for leases
-constexpr size_t kTraceRows = 5000;                           // newest events in one message
+constexpr auto kLateFile = std::chrono::seconds(8);  // for what another host wrote to be seen here
+constexpr size_t kTraceRows = 5000;                  // newest events in one message
 
 class Agent {
  public:
@@ -101,6 +102,7 @@ class Agent {
 
   void Start(const Json& welcome) {
     WorkerContext said = ContextFromJson(welcome.at("context"));
+    if (said.shared) WaitForLateFiles(kLateFile);
     // On a CPU every thread is a lane, and hosts have different numbers of them.
     if (start_.device == "cpu") said.lanes = start_.threads;
     const auto context = std::make_shared<const WorkerContext>(std::move(said));

@@ -33,7 +33,7 @@ namespace tilery {
 namespace {
 
 constexpr int64_t kAhead = 256, kSteadyAhead = 4;  // units a worker may hold
-constexpr int kSteadyProcesses = 4;                // for all workers
+constexpr int kProcesses = 4;                      // at most, for all workers
 
 Plan TinyPictures(int64_t count) {
   Plan plan;
@@ -84,7 +84,7 @@ int Main(int argc, char** argv) {
 
   int64_t port_and_epoch[2] = {0, 0};
   const std::string token = NewToken();
-  const int processes = rate > 0 ? std::min(workers, kSteadyProcesses) : workers;
+  const int processes = rate > 0 ? 1 : std::min(workers, kProcesses);
   std::vector<int> waits_fds;
   std::vector<pid_t> children;
   std::vector<int> start_fds;

@@ -164,3 +164,22 @@ def test_the_scheduler_s_death_ends_the_hosts(run, model):
     while os.path.exists(f"/proc/{status['workers'][0]['pid']}"):
         assert time.monotonic() < end, "its worker is left"
         time.sleep(0.05)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to show a host another folder")
+def test_a_host_that_sees_another_scratch_folder_is_refused(run, model, wanted):
+    """As if execution.scratch were a disk of each host's own. The run goes on with those who see the right one."""
+    (run.dir / "fast").mkdir()
+    p = run.start("run", job(run, model, "out", launch="join", scratch="fast"), "--json")
+    end = time.monotonic() + 60
+    while not (run.dir / "work-out/join.json").exists():
+        assert time.monotonic() < end and p.poll() is None
+        time.sleep(0.05)
+    r = subprocess.run(["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none fast && exec "$@"', "sh", EXECUTABLE, "worker",
+                        "--join", "work-out"], cwd=run.dir, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and "does not see the folder" in r.stderr and "execution.scratch" in r.stderr, r.stderr
+    good = join(run, "work-out")
+    out, _ = finish(p)
+    finish(good)
+    assert json.loads(out)["items_done"] == 5 and digests(run.dir / "out") == wanted
+    assert not list((run.dir / "fast").rglob("join.json"))

@@ -1,12 +1,16 @@
 """A worker that dies, throws, hangs or dawdles at a chosen place (worker/fault_points.h): the result is the undisturbed
 one, nothing unfinished stays behind, and a unit that kills every worker is set aside by name."""
 import json
+import os
+import pathlib
+import signal
+import subprocess
 import time
 
 import pytest
 from PIL import Image
 
-from conftest import digests, leftovers, picture
+from conftest import digests, EXECUTABLE, finish, leftovers, picture
 
 
 def job(run, model, name, pictures=5, workers=1):
@@ -146,3 +150,58 @@ def test_two_jobs_that_write_into_one_folder_at_once_do_not_meet(run, model):
     assert first.returncode == 0, err[-2000:]
     assert sorted(digests(run.dir / "out")) == [f"{name}{k}.png" for name in "ab" for k in range(3)]
     assert leftovers(run.dir) == []
+
+
+MEMORY_GROUPS = pathlib.Path("/sys/fs/cgroup/memory" if os.path.isdir("/sys/fs/cgroup/memory") else "/sys/fs/cgroup")
+
+
+@pytest.fixture
+def small_host():
+    """small_host(bytes): a control group with so much memory; what enters it and takes more is ended by the kernel."""
+    groups = []
+
+    def make(limit):
+        folder = MEMORY_GROUPS / f"tilery-test-{os.getpid()}-{len(groups)}"
+        name = "memory.limit_in_bytes" if (MEMORY_GROUPS / "memory.limit_in_bytes").exists() else "memory.max"
+        try:
+            folder.mkdir()
+            groups.append(folder)
+            (folder / name).write_text(str(limit))
+            return str(folder / "cgroup.procs")
+        except OSError as error:
+            pytest.skip(f"no control group for memory can be made here: {error}")
+    yield make
+    for folder in groups:
+        for _ in range(100):
+            try:
+                folder.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
+
+
+def test_a_host_whose_memory_is_full_is_told_of_and_the_job_goes_on_where_there_is_more(run, model, wanted, small_host):
+    """The kernel ends the worker, and a fresh one. Nobody's unit is to blame for it."""
+    procs = small_host(60 << 20)  # no worker with its model fits
+    job(run, model, "out")
+    words = [str(EXECUTABLE), "run", "out.yaml", "--json"]
+    p = subprocess.run(["sh", "-c", 'echo $$ >"$0" && exec "$@"', procs, *words], cwd=run.dir, capture_output=True,
+                       text=True, timeout=120)
+    assert p.returncode == 75, p.stderr[-3000:]
+    assert "the kernel has ended it, since there was no memory left" in p.stderr and "retired for this run" in p.stderr
+    assert json.loads(p.stdout)["items_failed"] == 0
+    run.ok("run", "out.yaml")
+    assert digests(run.dir / "out") == wanted and leftovers(run.dir) == []
+
+
+def test_a_scheduler_that_is_suspended_for_longer_than_a_lease_loses_nothing(run, model, wanted):
+    """Its workers publish nothing meanwhile; no lease is taken from them when it goes on."""
+    p = run.start("run", job(run, model, "out", workers=2), "--json", env={"TILERY_TEST_FAULT": "delay@submit:300ms"})
+    run.wait_for("work-out", lambda s: s["units"]["done"] >= 3)
+    os.kill(p.pid, signal.SIGSTOP)
+    time.sleep(17)  # a lease is 15 s
+    os.kill(p.pid, signal.SIGCONT)
+    out, err = finish(p)
+    result = json.loads(out)
+    assert result["items_done"] == 6 and result["tiles_repeated"] == 0, err[-3000:]
+    assert digests(run.dir / "out") == wanted and leftovers(run.dir) == []

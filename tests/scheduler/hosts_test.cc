@@ -33,14 +33,14 @@ std::string Words(const HostOrder& order) {
 
 HostPolicy Policy(const std::string& card, std::optional<int> workers = {},
                   std::optional<int> threads = {}) {
-  return {card, "fp16", "/w", workers, threads};
+  return {card, "fp16", {"/w", "/s"}, workers, threads};
 }
 
 TEST(HostDesk, OnCpusAHostHasOneWorkerWithAllThreadsUnlessTheJobSaysMore) {
   HostDesk desk(Policy(""), 3);
   const auto first = desk.Admit(7, Hello("a", 1, Offer(16, false, {kCard})));
   EXPECT_EQ(Words(first.order), "w3:cpu:16") << "the run is one on CPUs, whatever the host has";
-  EXPECT_EQ(first.order.work, "/w");
+  EXPECT_EQ(first.order.folders, (std::vector<std::string>{"/w", "/s"}));
   EXPECT_EQ(first.order.precision, "fp16");
   EXPECT_FALSE(first.again);
   EXPECT_EQ(Words(desk.Admit(8, Hello("a", 2, Offer(16, false))).order), "w4:cpu:16");
@@ -129,7 +129,7 @@ TEST(HostDesk, ACardThatFailedItsWorkerStaysTaken) {
 TEST(HostDesk, FormsKeepAllTheyHold) {
   const HostOffer offer = Offer(7, true, {kCard, "b"});
   EXPECT_EQ(ToJson(HostOfferFromJson(ToJson(offer))), ToJson(offer));
-  const HostOrder order{"no", "tf32", "/w/x", {{"w9", "cuda:1", 3}}};
+  const HostOrder order{"no", "tf32", {"/w/x", "/s"}, {{"w9", "cuda:1", 3}}};
   EXPECT_EQ(ToJson(HostOrderFromJson(ToJson(order))), ToJson(order));
   EXPECT_THROW(HostOfferFromJson({{"cpus", 1}}), Json::exception);
   EXPECT_THROW(HostOrderFromJson({{"workers", 1}}), Json::exception);
