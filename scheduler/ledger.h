@@ -33,7 +33,7 @@ namespace tilery {
 // An exclusive lock on a work folder (created if missing, mode 0700): a lock on the open file
 // WORK/lock (of the kernel's "open file description" kind, which NFS passes on and which can be
 // tested without taking it); host and pid of the holder stand inside. Held until destruction or
-// death.
+// death. Everybody's right to write to the folder is taken; Error(kUsage) if only its owner can.
 class WorkLock {
  public:
   // Error(kUsage) naming host and pid of the holder.

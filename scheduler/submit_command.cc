@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -252,7 +253,10 @@ int SubmitCommand(const SubmitOptions& given) {
     }
     const std::string after = pipeline.ordered && k > 0 ? ids.back() : "";
     try {
+      // As a run makes it: for nobody else.
       std::error_code error;
+      fs::create_directories(job.work.parent_path(), error);
+      mkdir(job.work.c_str(), 0700);
       fs::create_directories(job.script.parent_path(), error);
       WriteFileAtomically(job.script, scripts[k], Durability::kRename, 0755);
       ids.push_back(Submit(queue, job, scripts[k], after));

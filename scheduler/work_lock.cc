@@ -63,6 +63,17 @@ bool WorkLock::Take() {
       throw Error(Fault::kOutput, Errno("create the work folder " + name, reason));
     }
   }
+  // What lies there decides what counts as done. A file system without permissions shows all
+  // folders as writable, and lets that be.
+  struct stat folder {};
+  if (stat(work_.c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0 &&
+      chmod(work_.c_str(), folder.st_mode & 07777 & ~static_cast<mode_t>(S_IWOTH)) != 0 &&
+      errno == EPERM) {
+    throw Error(Fault::kUsage, "everybody may write to the work folder " + name +
+                                   ", which is somebody else's, and what lies there decides what "
+                                   "counts as done: have its owner chmod o-w it, or name another "
+                                   "folder with execution.work (--work)");
+  }
   const std::filesystem::path file = work_ / "lock";
   fd_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd_ < 0) {

@@ -181,7 +181,7 @@ def test_help_is_complete(run):
     for key in ("--model.path", "--tiling.window", "--execution.workers", "--output.existing"):
         assert key.split(".")[-1] in r.out and key.strip("-") in r.out
     assert run("nonsense").code == 2 and run().code == 2 and run.ok("--version").out.startswith("tilery ")
-    for later in ("submit", "compress"):
+    for later in ("compress", "decompress"):
         r = run(later)
         assert r.code == 2 and "not supported yet" in r.err
 

@@ -35,6 +35,28 @@ TEST(WorkLock, AFolderThatItMakesIsForItsOwnerAlone) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
+TEST(WorkLock, TakesTheRightToWriteToItFromEverybody) {
+  const TempFolder folder;
+  ASSERT_EQ(mkdir((folder / "work").c_str(), 0700), 0);
+  ASSERT_EQ(chmod((folder / "work").c_str(), 0777), 0);
+  const WorkLock lock(folder / "work");
+  struct stat info {};
+  ASSERT_EQ(stat((folder / "work").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0775u);
+}
+
+TEST(WorkLock, AFolderOfSomebodyElseThatEverybodyMayWriteToIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  const TempFolder folder;
+  ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
+  ASSERT_EQ(mkdir((folder / "work").c_str(), 0700), 0);
+  ASSERT_EQ(chmod((folder / "work").c_str(), 0777), 0);
+  ASSERT_EQ(seteuid(65534), 0);
+  const std::string why = ErrorOf(Fault::kUsage, [&] { WorkLock lock(folder / "work"); });
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_NE(why.find("chmod o-w"), std::string::npos) << why;
+}
+
 TEST(WorkLock, EndsWithItsHolder) {
   const TempFolder folder;
   { const WorkLock lock(folder.path()); }
