@@ -41,8 +41,17 @@ def start_held(run, job):
     return p, units, held, status
 
 
+def wait_until_at_rest(run):
+    """Whoever assembles has written all that it can, and waits for the rest: its file has stopped growing."""
+    sizes = [-1]
+    while len(sizes) < 20 or len(set(sizes[-20:])) > 1:  # two seconds
+        sizes.append(sum(f.stat().st_size for f in (run.dir / "out").glob(".tilery-*.part")))
+        time.sleep(0.1)
+
+
 def test_a_volume_is_written_while_its_last_units_are_inferred(run, model, wanted):
     p, units, held, _ = start_held(run, make_job(run, model, "out"))
+    wait_until_at_rest(run)
     run.go_on()
     out, err = p.communicate(timeout=200)
     assert p.returncode == 0, err[-2000:]
