@@ -179,6 +179,7 @@ struct UnitRunner::Impl {
   bool Room() const {
     const int64_t ahead = begun_units - writing, ahead_tiles = begun_tiles - writing_tiles;
     return (ahead < kUnitsAhead || ahead_tiles < tiles_ahead) &&
+           (writing < kUnitsBehind || writing_tiles < tiles_ahead) &&
            (begun_units < most_units || begun_tiles < 2 * tiles_ahead);
   }
 

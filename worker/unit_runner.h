@@ -5,8 +5,8 @@
 //   Submit -> waiting -> [assembler pool] -> finished                               assemble
 //
 // How much is begun at a time is bounded by tickets: infer units are begun while fewer than
-// kUnitsAhead are read or in the engine and fewer than kUnitsInFlight (without a GPU:
-// kUnitsInFlightOnCpu) are on their way at all, those being written among them; of small units so
+// kUnitsAhead are read or in the engine, fewer than kUnitsBehind are being written, and fewer than
+// kUnitsInFlight (without a GPU: kUnitsInFlightOnCpu) are on their way at all; of small units so
 // many more that there are kBatchesAhead for every lane. So memory is that of a few large units, or
 // of a few batches of small ones, whether the model or the disk is the slower one, and writing
 // holds the engine up only where it is. Stage and assemble units run beside them, on threads
