@@ -69,7 +69,7 @@ class Host {
           "{} does not see the folder {} as the scheduler's host does: input, output, work and "
           "scratch folder (execution.scratch) must lie on a file system that all hosts share, "
           "under "
-          "the same path",
+          "one path",
           Printable(HostName()), Printable(folder.string())));
     }
     LocalLauncher launcher(SelfExecutable(), Launches(order, devices), endpoint_, meeting->token,

@@ -4,8 +4,8 @@
 //
 // Order of choice: suspects for an idle worker; assemble units that are ready, then stage units;
 // units that came back; fresh units of started items in plan order; the next item in plan order, if
-// it may start; an assemble unit early. Only the head of the line is tried, so a large item is
-// never starved by small ones behind it.
+// it may start; an assemble unit early; what a slow worker holds. Only the head of the line is
+// tried, so a large item is never starved by small ones behind it.
 //
 // Early: the oldest item that is not assembled yet, once one in kEarlyShare of its infer units is
 // done. Its assemble unit then waits for the others while they are inferred, and is in no one's way

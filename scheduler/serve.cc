@@ -82,6 +82,8 @@ class OpenMeeting {
   ~OpenMeeting() {
     std::error_code ignored;
     for (const fs::path folder : folders_) fs::remove(MeetingFile(folder), ignored);
+    // It may have been made for this alone; one that holds something stays.
+    if (folders_.size() > 1) fs::remove(folders_[1], ignored);
   }
   OpenMeeting(const OpenMeeting&) = delete;
 

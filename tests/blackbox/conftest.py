@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
@@ -135,6 +136,13 @@ def picture(height: int, width: int, seed: int = 0, channels: int = 3, dtype=np.
     a = np.stack(planes, -1) + 0.08 * rng.standard_normal((height, width, channels))
     a = np.round(np.clip(a, 0.01, 0.97) * np.iinfo(dtype).max).astype(dtype)
     return a[..., 0] if channels == 1 else a
+
+
+def small_and_big(folder: pathlib.Path, small: int = 5):
+    """p0.png, p1.png, ... of one unit each, and pbig.png, which is staged, cut into units and assembled."""
+    for k in range(small):
+        Image.fromarray(picture(60 + k, 80, seed=k)).save(folder / f"p{k}.png")
+    Image.fromarray(picture(400, 420, seed=99)).save(folder / "pbig.png")
 
 
 def volume(shape, seed: int = 0) -> np.ndarray:

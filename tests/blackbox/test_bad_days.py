@@ -5,9 +5,8 @@ import os
 import time
 
 import pytest
-from PIL import Image
 
-from conftest import digests, EXECUTABLE, finish, leftovers, picture
+from conftest import digests, EXECUTABLE, finish, leftovers, small_and_big
 
 LIBRARY = EXECUTABLE.parent.parent / "tests/bin/faulty_system.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not with sanitizers, whose own libraries must come first")
@@ -15,9 +14,7 @@ pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not with sanitizer
 
 def job(run, model, name, **execution):
     """Small pictures in one unit each, and one that is staged, cut into units and assembled."""
-    for k in range(5):
-        Image.fromarray(picture(60 + k, 80, seed=k)).save(run.dir / f"p{k}.png")
-    Image.fromarray(picture(400, 420, seed=99)).save(run.dir / "pbig.png")
+    small_and_big(run.dir)
     return run.job(f"{name}.yaml", model={"path": model("identity")}, input={"path": "p*.png"},
                    tiling={"tile": 32, "overlap": 8}, output={"path": f"{name}/{{stem}}.png"},
                    execution={"work": f"work-{name}", **execution})

@@ -10,14 +10,12 @@ import time
 import pytest
 from PIL import Image
 
-from conftest import digests, EXECUTABLE, finish, leftovers, picture
+from conftest import digests, EXECUTABLE, finish, leftovers, picture, small_and_big
 
 
 def job(run, model, name, pictures=5, workers=1):
     """Small pictures in one unit each, and one that is staged, cut into units and assembled."""
-    for k in range(pictures):
-        Image.fromarray(picture(60 + k, 80, seed=k)).save(run.dir / f"p{k}.png")
-    Image.fromarray(picture(400, 420, seed=99)).save(run.dir / "pbig.png")
+    small_and_big(run.dir, pictures)
     return run.job(f"{name}.yaml", model={"path": model("identity")}, input={"path": "p*.png"},
                    tiling={"tile": 32, "overlap": 8}, output={"path": f"{name}/{{stem}}.png"},
                    execution={"workers": workers, "work": f"work-{name}"})
