@@ -57,7 +57,7 @@ def test_what_a_slow_worker_holds_at_the_end_is_done_by_another_too(run, model, 
     """Here it never goes on; it is not hung yet by far when the run ends."""
     (run.dir / "held").touch()
     r = run.ok("run", job(run, model, "out", workers=2), "--json", timeout=100,
-               env={"TILERY_TEST_FAULT": "hold@write:6/w1", "TILERY_TEST_FAULT_HOLD": str(run.dir / "held")}).json
+               env={"TILERY_TEST_FAULT": "hold@write:1/w1,delay@submit:100ms/w0", "TILERY_TEST_FAULT_HOLD": str(run.dir / "held")}).json
     assert run.profile("work-out")["units_twice"] >= 1
     assert r["items_done"] == 6 and r["reproducible"] is True
     assert digests(run.dir / "out") == wanted and leftovers(run.dir) == []
