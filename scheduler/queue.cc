@@ -237,7 +237,7 @@ bool UnitQueue::Finish(int64_t lease, int64_t unit, std::vector<Dropped>& droppe
       OfferReturned(item);
       break;
     case UnitKind::kInfer:
-      --e.infer_left;
+      if (--e.infer_left == 0) WaitIsOver(item);
       if (e.infer_units == 1) {
         CloseItem(item, EntryState::kDone, dropped);
       } else if (const int64_t assemble = e.first_unit + e.units() - 1;

@@ -18,9 +18,9 @@
 // Items that take scratch start while MayStart() allows it: within the limit, and no further ahead
 // of what is inferred and assembled than keeps every worker busy, however many items there are.
 //
-// Twice: a worker that holds nothing and can be given nothing else gets a unit that a slow worker
-// holds (unit_pace.h). The result that comes first counts, the other lease is void then. What goes
-// wrong with one of the two leaves the other as it was.
+// Twice: a worker that holds nothing, or only what waits, and can be given nothing else gets a unit
+// that a slow worker holds (unit_pace.h). The result that comes first counts, the other lease is
+// void then. What goes wrong with one of the two leaves the other as it was.
 //
 // A unit that was held by a worker that died is a suspect: it is leased alone, to a worker that
 // holds nothing else, so that the second death names the culprit and its neighbours clear
@@ -194,6 +194,7 @@ class UnitQueue {
   std::optional<int64_t> OldestOf(WorkerIndex worker, UnitKind kind) const;  // a lease
   std::optional<int64_t> Slow(WorkerIndex worker, const Room& room);         // a unit
   void FindSlow();
+  void WaitIsOver(int64_t item);  // of an assemble unit that was given out early
   void WithdrawWaiting(WorkerIndex worker);
   void WithdrawEarly(int64_t item);
   void DropLeases(int64_t unit, std::vector<Dropped>& dropped);  // all of them

@@ -40,7 +40,8 @@ void UnitQueue::FindSlow() {
 }
 
 std::optional<int64_t> UnitQueue::Slow(WorkerIndex worker, const Room& room) {
-  if (!workers_[worker].leases.empty()) return std::nullopt;
+  // What waits keeps nobody busy, and it may wait for what is slow.
+  if (ActiveOf(worker) > 0) return std::nullopt;
   if (now_ - slow_at_ >= kLookEvery_s) FindSlow();
   for (const int64_t lease : slow_) {
     const auto held = leases_.find(lease);

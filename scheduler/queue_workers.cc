@@ -77,6 +77,15 @@ bool UnitQueue::Waits(int64_t lease) const {
   });
 }
 
+// How long it waited says nothing of its worker's pace.
+void UnitQueue::WaitIsOver(int64_t item) {
+  const auto early = early_.find(item);
+  if (early == early_.end()) return;
+  const WorkerIndex worker = leases_.at(early->second).worker;
+  if (OldestOf(worker, UnitKind::kAssemble) == early->second)
+    workers_[worker].since[static_cast<size_t>(UnitKind::kAssemble)] = now_;
+}
+
 size_t UnitQueue::ActiveOf(WorkerIndex worker) const {
   const auto waiting = std::count_if(early_.begin(), early_.end(), [&](const auto& early) {
     return Holds(early.second, worker) && Waits(early.second);

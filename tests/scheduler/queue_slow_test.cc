@@ -83,6 +83,49 @@ TEST_F(SlowUnits, AreNotGivenToAWorkerThatHoldsSomething) {
   EXPECT_FALSE(q.Lease(a_, kInferOnly, 11)) << "nor is its own unit";
 }
 
+TEST_F(SlowUnits, AreGivenToAWorkerWhoseAssembleUnitWaitsForThem) {
+  UnitQueue& q = MakeSlow();
+  const auto early = q.Lease(b_, kAll, now_);
+  ASSERT_TRUE(early && early->early);
+  EXPECT_FALSE(LeaseAt(b_, 5.9));
+  const auto again = LeaseAt(b_, 6.3);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->unit, first_.unit);
+  EXPECT_FALSE(LeaseAt(b_, 6.4)) << "one after the other";
+  EXPECT_TRUE(q.Finish(again->lease, again->unit, dropped_));
+  const auto last = LeaseAt(b_, 6.4);
+  EXPECT_EQ(last->unit, second_.unit);
+  EXPECT_TRUE(q.Finish(last->lease, last->unit, dropped_));
+  EXPECT_FALSE(q.Waits(early->lease));
+  EXPECT_TRUE(q.Finish(early->lease, early->unit, dropped_));
+  EXPECT_TRUE(q.AllDone());
+}
+
+TEST_F(SlowUnits, ThatWaitedAreNotSlowForThat) {
+  std::vector<ItemSpec> items(8, {2});
+  UnitQueue& q = Make(items);
+  double now = 0;
+  for (int item = 0; item < 7; ++item) {
+    for (int k = 0; k < 2; ++k) {
+      const auto grant = q.Lease(a_, kInferOnly, now);
+      EXPECT_TRUE(q.Finish(grant->lease, grant->unit, dropped_));
+    }
+    const auto assemble = q.Lease(a_, kAll, now);
+    ASSERT_EQ(assemble->kind, UnitKind::kAssemble);
+    q.Renew(a_, now += 0.1);
+    EXPECT_TRUE(q.Finish(assemble->lease, assemble->unit, dropped_));
+  }
+  const auto first = *q.Lease(a_, kInferOnly, now), second = *q.Lease(a_, kInferOnly, now);
+  EXPECT_TRUE(q.Finish(first.lease, first.unit, dropped_));
+  const auto early = q.Lease(b_, kAll, now);
+  ASSERT_TRUE(early && early->early);
+  q.Renew(a_, now += 60);
+  q.Renew(b_, now);
+  EXPECT_TRUE(q.Finish(second.lease, second.unit, dropped_));
+  EXPECT_FALSE(q.Lease(a_, kAll, now + 1)) << "it has only now begun";
+  EXPECT_TRUE(q.Lease(a_, kAll, now + kSlowAnyway_s + 0.3));
+}
+
 TEST_F(SlowUnits, NeedAMedianOfEnoughUnits) {
   MakeSlow(static_cast<int64_t>(kSlowSample) + 1);
   EXPECT_FALSE(LeaseAt(b_, 14));
