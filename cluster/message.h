@@ -21,6 +21,11 @@
 //     outcome  {lease, unit, attempt, outcome: {...}, seq}
 //     profile  {...}
 //                  totals of the stages and new trace events; every few seconds and at the end
+//     model    {can}
+//                  where context says pass_model: before it loads the model it asks whether another
+//                  passes the file on (cluster/broadcast.h); can: it could take part
+//     model_id {id}
+//                  the answer to model {root}; "" if it can't make one
 //     bye      {}
 //   host -> scheduler (scheduler/hosts.h)
 //     hello    {token, protocol, role: "host", host, pid, offer: {...}, lease}
@@ -50,6 +55,8 @@
 //                  no longer wanted: abandon them without an outcome. early: likewise all assemble
 //                  units that were leased with bricks missing, some of which may have been
 //                  announced over a link that broke
+//     model    {root: true}, or {id, rank, size}
+//                  make an id for a group; or take part in it. Without an id: read the file
 //     drain    {}  finish or abandon what is begun, send no more `want`
 //     end      {}  all done: send bye and exit
 #pragma once
@@ -63,7 +70,7 @@ namespace tilery {
 
 using Json = nlohmann::json;
 
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 inline constexpr size_t kMaxHello = 4096;
 inline constexpr size_t kMaxFrame = 64 << 20;
 

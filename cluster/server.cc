@@ -103,6 +103,7 @@ struct ControlServer::Impl {
       if (!c->open) return;
       if (failure)
         return Drop(c, failure == asio::error::eof ? "it closed the link" : failure.message());
+      traffic.in += static_cast<int64_t>(count);
       try {
         c->frames.Append({c->chunk.data(), count});
         while (auto body = c->frames.Next()) {
@@ -172,7 +173,8 @@ struct ControlServer::Impl {
       return;
     }
     c->flying.swap(c->queued);
-    asio::async_write(c->socket, asio::buffer(c->flying), [this, c](Failure failure, size_t) {
+    asio::async_write(c->socket, asio::buffer(c->flying), [this, c](Failure failure, size_t sent) {
+      traffic.out += static_cast<int64_t>(sent);
       if (!c->open) return;
       if (failure) return Drop(c, failure.message());
       c->flying.clear();
@@ -223,6 +225,7 @@ struct ControlServer::Impl {
   PeerId last_id = 0;
   int strangers = 0;
   int64_t refused = 0;
+  Traffic traffic;
 };
 
 ControlServer::ControlServer(const std::vector<std::string>& addresses, std::string token,
@@ -236,6 +239,7 @@ void ControlServer::Poll(double seconds) { impl_->Poll(seconds); }
 void ControlServer::Send(PeerId peer, const Json& message) { impl_->Send(peer, message); }
 void ControlServer::Close(PeerId peer, bool now) { impl_->Close(peer, now); }
 void ControlServer::Post(std::function<void()> work) { asio::post(impl_->io, std::move(work)); }
+ControlServer::Traffic ControlServer::traffic() const { return impl_->traffic; }
 int64_t ControlServer::refused() const { return impl_->refused; }
 
 }  // namespace tilery

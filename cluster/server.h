@@ -45,6 +45,10 @@ class ControlServer {
   // Closes after what is queued was written, or at once if `now`. `left` is not called.
   void Close(PeerId peer, bool now = false);
   void Post(std::function<void()> work);  // thread-safe: runs inside the next Poll
+  struct Traffic {
+    int64_t in = 0, out = 0;  // bytes
+  };
+  Traffic traffic() const;  // of all links so far
   int64_t refused() const;  // connections dropped for a wrong token, protocol or greeting
 
  private:

@@ -76,6 +76,11 @@ if(NOT TILERY_nvtx_INCLUDE)
 endif()
 target_include_directories(tilery_cudart SYSTEM INTERFACE "${TILERY_nvtx_INCLUDE}")
 
+# NCCL's header, which Torch's own packages bring, too. The library is loaded at run time. Without it workers read
+# models from files.
+find_path(TILERY_nccl_INCLUDE nccl.h HINTS "${nvtx_packages}/nvidia/nccl/include" "${cuda_root}/include")
+mark_as_advanced(TILERY_nccl_INCLUDE)
+
 # As on the CPU: no fused multiply-add, so both devices give the same bytes.
 add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
 

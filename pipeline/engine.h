@@ -30,6 +30,9 @@ struct EngineOptions {
   std::filesystem::path model;  // TorchScript file
   // The same model compiled for just this device, tile, batch, precision and layout; empty: none.
   std::filesystem::path package;
+  // Where the bytes of the file that runs (the package, if there is one) are, if not there: as on
+  // GPUs after it was passed on by another process.
+  std::filesystem::path model_at;
   bool compiled_only = false;  // `model` can't be run itself: an exported program or a package
   std::string device = "cpu";
   int lanes = 1;  // concurrent batches; on CPUs one thread each, intra-op threads 1

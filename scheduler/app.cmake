@@ -31,6 +31,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   signals.cc
   submit_command.cc
   tell_error.cc
+  together.cc
   tuning_client.cc
   work_commands.cc
   worker_watch.cc)

@@ -1,10 +1,12 @@
 # Queue, ledger, coordinator, resume: from the plan to the result.
 list(APPEND TILERY_SCHEDULER_SOURCES
+  checkpointer.cc
   coordinator.cc
   grants.cc
   host_links.cc
   hosts.cc
   ledger.cc
+  model_pass.cc
   queue.cc
   queue_slow.cc
   queue_workers.cc

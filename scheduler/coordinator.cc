@@ -105,8 +105,9 @@ struct Coordinator::Impl {
       Later([this, session, lease = message.at("lease").get<int64_t>(),
              unit = message.at("unit").get<int64_t>(),
              outcome = OutcomeFromJson(message.at("outcome"))] {
-        const int64_t before = settlement.result().items_done;
+        const int64_t before = settlement.result().items_done, units = session->report.units;
         settlement.Take(*session, lease, unit, outcome);
+        if (session->report.units > units) session->report.last_s = Now();
         if (settlement.result().items_done > before) last_publish = Now();
       });
     } else if (type == "renew") {
@@ -118,10 +119,16 @@ struct Coordinator::Impl {
       session->stages_wanted = message.at("stages").get<int64_t>();
       session->assembles_wanted = message.at("assembles").get<int64_t>();
       session->asked = true;
+    } else if (type == "model") {
+      const WorkerReport& report = session->report;
+      model_pass.Ask({session->index, report.host, report.device}, message.at("can").get<bool>(),
+                     Now());
+    } else if (type == "model_id") {
+      model_pass.TakeId(session->index, message.at("id").get<std::string>());
     } else if (type == "profile") {
       SessionTable::TakeProfile(*session, message, Now());
     } else if (type == "bye") {
-      session->alive = false;
+      Ended(*session);
       Later([this, session] { settlement.Left(*session); });
       sessions.Unlink(*session);
       server.Close(peer);
@@ -143,15 +150,21 @@ struct Coordinator::Impl {
     Bury(*session, session->hung.empty() ? how : session->hung);
   }
 
-  void LetGo(Session& session) {
+  void Ended(Session& session) {
     session.alive = false;
+    session.report.left_s = Now();
+    model_pass.Left(session.index);
+  }
+
+  void LetGo(Session& session) {
+    Ended(session);
     if (session.peer != 0) server.Close(session.peer, true);
     sessions.Unlink(session);
     Later([this, &session] { settlement.Left(session); });
   }
 
   void Bury(Session& session, const std::string& how) {
-    session.alive = false;
+    Ended(session);
     if (session.peer != 0) server.Close(session.peer, true);
     sessions.Unlink(session);
     Later([this, &session, how] { settlement.Died(session, how); });
@@ -202,6 +215,14 @@ struct Coordinator::Impl {
     }
   }
 
+  void PassModel() {
+    const ModelPass::There there{options.first_host_worker + hosts.workers(), hosts.joined()};
+    for (ModelPass::Answer& answer : model_pass.Look(there, Now())) {
+      const Session* session = sessions.ByIndex(answer.worker);
+      if (session->peer != 0) server.Send(session->peer, answer.message);
+    }
+  }
+
   // What touches queue and ledger together waits for the commit of this turn, in the order of
   // arrival: an error of the ledger then never meets code that judges messages.
   void Later(std::function<void()> work) { later.push_back(std::move(work)); }
@@ -243,6 +264,7 @@ struct Coordinator::Impl {
         TooManyFailures();
         if (!CommitOrDrain()) break;
       }
+      if (options.model_pass.on) PassModel();
       GiveLeases();
       if (progress && now >= next_progress) {
         next_progress = now + kProgress;
@@ -331,6 +353,8 @@ struct Coordinator::Impl {
     RunResult result = settlement.result();
     result.wall_s = Now();
     result.units_twice = queue.leased_twice();
+    result.control_in_bytes = server.traffic().in;
+    result.control_out_bytes = server.traffic().out;
     result.first_lease_s = first_lease;
     result.last_publish_s = last_publish;
     if (ledger_failed || (!queue.AllDone() && !too_many)) {
@@ -340,7 +364,7 @@ struct Coordinator::Impl {
     }
     if (result.status == "interrupted" || too_many) result.interrupted_by = interrupted_by;
     for (auto& s : sessions.all()) {
-      s->alive = false;
+      if (s->alive) Ended(*s);
       result.workers.push_back(SessionTable::Report(*s, false, true));
     }
     if (progress) progress(MakeProgress(result.status));
@@ -378,6 +402,7 @@ struct Coordinator::Impl {
   UnitQueue queue;
   WorkBuilder builder;
   SessionTable sessions;
+  ModelPass model_pass{options.model_pass};
   Settlement settlement;
   Clock::time_point start = Clock::now();
   std::optional<double> first_lease, last_publish, drain_since, end_since;

@@ -14,6 +14,7 @@
 
 #include "scheduler/hosts.h"
 #include "scheduler/ledger.h"
+#include "scheduler/model_pass.h"
 #include "scheduler/plan.h"
 #include "scheduler/wire.h"
 
@@ -49,8 +50,9 @@ struct RunOptions {
   double max_failures = 1.0;   // share of the items; beyond it the run stops as "failed"
   std::string token, work, scratch;
   std::vector<std::string> addresses = {"127.0.0.1"};  // on which it listens
-  std::optional<HostPolicy> hosts;                     // of hosts that may join; nullopt: none may
-  int first_host_worker = 0;                           // number of their first worker
+  ModelPassOptions model_pass;
+  std::optional<HostPolicy> hosts;  // of hosts that may join; nullopt: none may
+  int first_host_worker = 0;        // number of their first worker
   // Of workers on hosts that joined; called on the run's thread.
   std::function<void(const HostNews&)> host_news;
   // Ends the process of a worker that shows no sign of life (LocalLauncher::Kill), called on the
@@ -67,15 +69,18 @@ struct TraceRow {    // one piece of work of one thread, in the run's microsecon
 struct WorkerReport {  // of profile.json, for every worker that ever joined
   std::string id, host, device;
   int64_t pid = 0;
-  std::string state;             // "idle", "busy", "gone"
-  int64_t tiles = 0, units = 0;  // accepted
-  int64_t repeated = 0;          // model runs for them that were thrown away
-  int64_t careful = 0;           // of `tiles`, run in fp32 since they were not finite otherwise
+  double joined_s = 0, left_s = -1;  // of the run; -1: it is there
+  double last_s = -1;                // its last unit was accepted; -1: none was
+  std::string state;                 // "idle", "busy", "gone"
+  int64_t tiles = 0, units = 0;      // accepted
+  int64_t repeated = 0;              // model runs for them that were thrown away
+  int64_t careful = 0;               // of `tiles`, run in fp32 since they were not finite otherwise
   double busy_s = 0, idle_s = 0;
   Json stages;         // name -> {s, calls, bytes, under_model_s}
   double model_s = 0;  // with at least one model run under way
   Json model_idle_s;   // cause -> s: the rest of its time (pipeline/model_time.h)
   Json queues;         // name -> {mean, most}: infer units
+  Json model;          // where its bytes came from (worker/model_source.h)
   int64_t peak_host_bytes = 0, peak_device_bytes = 0, steady_allocations = 0;
   std::vector<TraceRow> trace;  // the newest
 };
@@ -95,6 +100,7 @@ struct RunResult {
   double wall_s = 0;
   // Seconds of it: when the first unit was given out, and when the last output was recorded.
   std::optional<double> first_lease_s, last_publish_s;
+  int64_t control_in_bytes = 0, control_out_bytes = 0;  // of the control protocol
   std::string interrupted_by;  // words, if interrupted, or if more items failed than may
   std::vector<WorkerReport> workers;
   std::vector<Failure> failures;

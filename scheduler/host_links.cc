@@ -1,5 +1,6 @@
 #include "scheduler/host_links.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "io/error.h"
@@ -125,6 +126,18 @@ bool HostLinks::any_linked() {
   for (auto& host : desk_.all())
     if (host->peer != 0) return true;
   return false;
+}
+
+int HostLinks::joined() {
+  return static_cast<int>(std::count_if(desk_.all().begin(), desk_.all().end(),
+                                        [](const auto& host) { return !host->gone; }));
+}
+
+int HostLinks::workers() {
+  int workers = 0;
+  for (auto& host : desk_.all())
+    if (!host->gone) workers += static_cast<int>(host->workers.size());
+  return workers;
 }
 
 void HostLinks::Tell(HostNews news) {

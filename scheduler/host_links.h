@@ -30,6 +30,8 @@ class HostLinks {
   void Stop();            // no worker shall be started again
   void End();             // all is done
   bool any_linked();
+  int joined();   // so many are there
+  int workers();  // that they were told to start
 
  private:
   void Tell(HostNews news);

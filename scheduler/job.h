@@ -84,6 +84,7 @@ struct Job {
     std::optional<int> workers;        // unset: auto
     bool join = false;                 // workers come by themselves; none is started here
     std::string listen;  // for hosts that join: "auto", an interface or an address; "": none
+    std::string broadcast = "auto";  // of the model's file: auto, on, off
     std::optional<int64_t> batch;
     bool strict = false;
     std::string work;     // absolute

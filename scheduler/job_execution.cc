@@ -38,6 +38,7 @@ void FillExecution(const JobFiller& from, Job& job) {
   from.With("execution.launch", [&](auto& v, auto& k) { execution.join = AsWord(v, k) == "join"; });
   from.With("execution.listen", [&](auto& v, auto& k) { execution.listen = AsText(v, k); });
   from.With("execution.threads", [&](auto& v, auto& k) { execution.threads = small(v, k); });
+  from.With("execution.broadcast", [&](auto& v, auto& k) { execution.broadcast = AsWord(v, k); });
   from.With("execution.batch", [&](auto& v, auto& k) {
     execution.batch = AsInteger(v, k);
     if (execution.batch.value_or(1) > kLargestBatch) {

@@ -108,6 +108,9 @@ constexpr JobKey kKeys[] = {
      "who starts workers: local: this process; join: only `tilery worker --join`, on any host"},
     {"execution.listen", kText, "auto", "", 0, "listen", "",
      "let other hosts join: all addresses of this one (auto), or an interface or address"},
+    {"execution.broadcast", kWord, "auto on off", "", 0, "", "auto",
+     "pass the model's file on between GPUs by NCCL: auto: files of 256 MiB and more among several "
+     "hosts; on: any among several GPUs; off: each reads the file"},
     {"execution.batch", kInteger, "auto", "", 1, "", "auto", "tiles per run of the model"},
     {"execution.reproducible", kWord, "relaxed strict", "", 0, "", "relaxed",
      "strict: refuse devices whose results differ in their last bits"},

@@ -7,6 +7,15 @@
 #include "scheduler/gpu_choice.h"
 
 namespace tilery {
+namespace {
+
+int64_t BytesOf(const std::string& file) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(file, error);
+  return error ? 0 : static_cast<int64_t>(bytes);
+}
+
+}  // namespace
 
 std::vector<WorkerLaunch> LaunchPlan(const Job& job, const DeviceChoice& devices,
                                      const std::string& precision) {
@@ -44,6 +53,7 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Device
   context.package_hash = record.numerics.package;
   if (!context.package_hash.empty())
     context.package = PackageFile(context.work, context.package_hash).string();
+  context.model_bytes = BytesOf(context.runs());
   context.numerics_key = record.Key();
   context.device_kind = record.numerics.device_kind;
   context.torch = record.numerics.torch;

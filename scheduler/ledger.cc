@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "io/error.h"
+#include "scheduler/checkpointer.h"
 #include "scheduler/sqlite.h"
 #include "scheduler/wire.h"
 
@@ -81,6 +82,7 @@ struct Ledger::Impl {
   ~Impl() { Close(); }
 
   void Close() {
+    checkpointer.reset();
     statements.reset();
     if (db != nullptr && sqlite3_get_autocommit(db) == 0) {
       sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
@@ -104,7 +106,7 @@ struct Ledger::Impl {
     Execute("PRAGMA journal_mode=WAL");
     Execute("PRAGMA synchronous=NORMAL");
     Execute("PRAGMA cache_size=-16384");
-    Execute("PRAGMA wal_autocheckpoint=8000");
+    checkpointer = std::make_unique<Checkpointer>(db, file);
     const bool fresh = Value("SELECT count(*) FROM sqlite_master") == "0";
     if (!fresh) {
       if (Value("PRAGMA application_id") != std::to_string(kApplication)) {
@@ -245,6 +247,7 @@ struct Ledger::Impl {
   const std::string name;
   sqlite3* db = nullptr;
   std::unique_ptr<Statements> statements;
+  std::unique_ptr<Checkpointer> checkpointer;
   int64_t epoch = 0;
   bool collecting = false;
   mutable bool folder_synced = false;

@@ -265,6 +265,8 @@ int Run(const JobCommand& run) {
     Crowd crowd;
     crowd.local = !job.execution.join;
     if (!job.execution.listen.empty()) crowd.addresses = AddressesOfHost(job.execution.listen);
+    if (const char* nodes = std::getenv("SLURM_JOB_NUM_NODES"); nodes != nullptr && !crowd.local)
+      crowd.nodes = std::atoi(nodes);
     const std::string login = crowd.local ? LoginNodeWords() : "";
     if (!login.empty()) std::cerr << login << std::endl;
     return RunCommand(job, take, crowd);

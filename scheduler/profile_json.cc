@@ -6,6 +6,7 @@
 #include "io/error.h"
 #include "io/file.h"
 #include "scheduler/report.h"
+#include "scheduler/together.h"
 
 namespace tilery {
 namespace {
@@ -15,6 +16,9 @@ Json WorkerJson(const WorkerReport& worker) {
           {"host", Printable(worker.host)},
           {"pid", worker.pid},
           {"device", Printable(worker.device)},
+          {"joined_s", worker.joined_s},
+          {"left_s", worker.left_s},
+          {"last_s", worker.last_s},
           {"tiles", worker.tiles},
           {"units", worker.units},
           {"repeated", worker.repeated},
@@ -25,6 +29,7 @@ Json WorkerJson(const WorkerReport& worker) {
           {"model_s", worker.model_s},
           {"model_idle_s", worker.model_idle_s.is_object() ? worker.model_idle_s : Json::object()},
           {"queues", worker.queues.is_object() ? worker.queues : Json::object()},
+          {"model", worker.model.is_object() ? worker.model : Json::object()},
           {"peak_host_bytes", worker.peak_host_bytes},
           {"peak_device_bytes", worker.peak_device_bytes},
           {"steady_allocations", worker.steady_allocations}};
@@ -101,6 +106,7 @@ Json ProfileJson(const RunResult& result, const ReportContext& context) {
           {"careful_items", careful},
           {"tiles_per_s", result.wall_s > 0 ? result.tiles_inferred / result.wall_s : 0.0},
           {"bound_by", BoundBy(result)},
+          {"together", TogetherJson(result)},
           {"workers", workers},
           {"failures", failures},
           {"job",

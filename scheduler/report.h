@@ -23,9 +23,9 @@ struct ReportContext {
 };
 
 // {"wall_s", "first_lease_s", "last_publish_s", "tiles", "tiles_repeated", "tiles_careful",
-// "careful_items": [{"item", "tiles"}], "bound_by", "workers": [...], "failures": [...],
-// "tiles_per_s", "job": {...}}; the two moments count from when workers were first
-// served, and are null if they never came
+// "careful_items": [{"item", "tiles"}], "bound_by", "together": {...}, "workers": [...],
+// "failures": [...], "tiles_per_s", "job": {...}}; the two moments count from when workers were
+// first served, and are null if they never came
 Json ProfileJson(const RunResult& result, const ReportContext& context);
 
 // That tiles were not finite in `precision` and ran again in fp32, how many and of which items; ""

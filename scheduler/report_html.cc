@@ -157,6 +157,43 @@ std::string ModelTable(const Json& workers) {
   return out + "</table>\n";
 }
 
+// All workers as one device; nothing for one worker alone, of which the other tables tell all.
+std::string TogetherPart(const Json& together) {
+  if (together.at("workers").get<int64_t>() < 2 || together.at("efficiency").is_null()) return "";
+  std::string out = "<h2>Together</h2>\n<div class=cards>\n";
+  out += Card(fmt::format("{:.2f} of {}", together.at("worth").get<double>(),
+                          together.at("workers").get<int64_t>()),
+              "devices' worth of work");
+  out += Card(fmt::format("{:.1f} %", 100 * together.at("efficiency").get<double>()),
+              "of the time at work");
+  out += Card(fmt::format("{:.1f} %", 100 * together.at("imbalance").get<double>()), "imbalance");
+  out += Card(fmt::format("{:.2f} s", together.at("tail_s").get<double>()), "tail");
+  out += Card(Bytes(together.at("read_bytes").get<double>()), "read from disk");
+  out += Card(Bytes(together.at("written_bytes").get<double>()), "written to disk");
+  out += Card(Bytes(together.at("control_in_bytes").get<double>() +
+                    together.at("control_out_bytes").get<double>()),
+              "control messages");
+  out += Card(Bytes(together.at("model_read_bytes").get<double>()), "model files read");
+  if (const double passed = together.at("model_broadcast_bytes"); passed > 0)
+    out += Card(Bytes(passed), "model files passed on");
+  out += "</div>\n";
+  for (const Json& one : together.at("stragglers")) {
+    out += fmt::format("<p class=bad>{} on {} runs {:.2f} tiles/s, the median is {:.2f}.</p>\n",
+                       Escape(one.at("worker")), Escape(one.at("host")),
+                       one.at("tiles_per_s").get<double>(), one.at("median").get<double>());
+  }
+  out +=
+      "<table><tr><th>host<th>workers<th>tiles<th>model at work<th>there<th>read<th>written</tr>\n";
+  for (const Json& host : together.at("hosts")) {
+    out += fmt::format("<tr><td>{}<td>{}<td>{}<td>{:.1f} s<td>{:.1f} s<td>{}<td>{}</tr>\n",
+                       Escape(host.at("name")), host.at("workers").get<int64_t>(),
+                       host.at("tiles").get<int64_t>(), host.at("model_s").get<double>(),
+                       host.at("there_s").get<double>(), Bytes(host.at("read_bytes").get<double>()),
+                       Bytes(host.at("written_bytes").get<double>()));
+  }
+  return out + "</table>\n";
+}
+
 // One row per worker and thread, the newest events; too many would make the page slow, so bars that
 // would be narrower than a quarter pixel are left out.
 std::string Timeline(const RunResult& result) {
@@ -177,8 +214,9 @@ std::string Timeline(const RunResult& result) {
   std::optional<size_t> last;
   for (const auto& [row, events] : rows) {
     if (row.first != last) {
-      bars += fmt::format("<text x='2' y='{}' font-size='10' fill='gray'>worker {}</text>\n",
-                          y + 10, row.first);
+      const WorkerReport& worker = result.workers[row.first];
+      bars += fmt::format("<text x='2' y='{}' font-size='10' fill='gray'>{} on {}</text>\n", y + 10,
+                          Escape(Printable(worker.id)), Escape(Printable(worker.host)));
       y += kRow;
       last = row.first;
     }
@@ -265,6 +303,7 @@ std::string ReportHtml(const Json& profile, const RunResult& result, const Json&
   out += Card(fmt::format("{:.2f}", job.at("redundancy").get<double>()), "voxels run / voxels");
   out += Card(profile.at("bound_by"), "bound by");
   out += "</div>\n<h2>Workers</h2>\n" + WorkerTable(profile.at("workers"));
+  out += TogetherPart(profile.at("together"));
   out += "<h2>Model</h2>\n" + ModelTable(profile.at("workers"));
   out += "<h2>Stages</h2>\n" + StageTable(profile.at("workers"), wall);
   out += "<h2>Timeline</h2>\n" + Timeline(result);

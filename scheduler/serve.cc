@@ -112,6 +112,20 @@ RunOptions OptionsOf(const Job& job, const Prepared& prepared, const DeviceChoic
   return options;
 }
 
+constexpr int64_t kPassedOn = 256 << 20;  // bytes of a model, from which it is worth a meeting
+
+// Only GPUs have a way to pass it on.
+ModelPassOptions PassOf(const Job& job, const WorkerContext& context, const Crowd& crowd,
+                        bool gpu) {
+  ModelPassOptions pass;
+  const bool always = job.execution.broadcast == "on";
+  pass.on = gpu && (always || (job.execution.broadcast == "auto" && context.shared &&
+                               context.model_bytes >= kPassedOn));
+  if (always) pass.least_hosts = 1;
+  pass.hosts = crowd.ranks > 0 ? crowd.ranks : crowd.nodes;
+  return pass;
+}
+
 // Workers of hosts that join, in the words of a launcher.
 class Joined {
  public:
@@ -170,6 +184,8 @@ Served Serve(const Job& job, const Prepared& prepared, const DeviceChoice& devic
   };
   WorkerContext context = MakeContext(job, prepared, devices, record, graph);
   context.shared = crowd.addresses != Crowd().addresses;
+  options.model_pass = PassOf(job, context, crowd, devices.gpu());
+  context.pass_model = options.model_pass.on;
   Coordinator coordinator(prepared.resolved.plan, resume, ledger, context, options);
   const Meeting meeting{crowd.addresses, coordinator.port(), options.token, ledger.epoch()};
   const OpenMeeting open(SharedFolders(job), meeting);

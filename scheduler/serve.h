@@ -23,6 +23,7 @@ struct Crowd {
   std::vector<std::string> addresses = {"127.0.0.1"};  // on which hosts may join
   int ranks = 0;               // of mpirun, each of which joins once; 0: not under mpirun
   int ranks_here = 1;          // of them on this host
+  int nodes = 0;               // that are expected to join, as of a batch queue; 0: not known
   std::optional<int> workers;  // of each rank, if the job says how many; nullopt: one
   // Told where to join, once it listens; WORK/join.json says it in any case.
   std::function<void(const Meeting&)> announce;

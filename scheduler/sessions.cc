@@ -21,6 +21,15 @@ T Number(const Json& json, const char* name, T otherwise) {
 
 }  // namespace
 
+void ClockOffset::Heard(int64_t sent_us, double now) {
+  offsets_[heard_++ % kKept] = static_cast<int64_t>(now * 1e6) - sent_us;
+}
+
+int64_t ClockOffset::us() const {
+  const auto end = offsets_.begin() + static_cast<ptrdiff_t>(std::min(heard_, kKept));
+  return heard_ == 0 ? 0 : *std::min_element(offsets_.begin(), end);
+}
+
 Session& SessionTable::Join(PeerId peer, const Json& hello, UnitQueue& queue, double now) {
   const std::string id = Text(hello, "worker");
   const auto pid = Number<int64_t>(hello, "pid", 0);
@@ -41,6 +50,7 @@ Session& SessionTable::Join(PeerId peer, const Json& hello, UnitQueue& queue, do
   session->report.host = host;
   session->report.device = Text(hello, "device");
   session->report.pid = pid;
+  session->report.joined_s = now;
   session->report.state = "idle";
   session->report.stages = Json::object();
   session->index = queue.AddWorker();
@@ -80,6 +90,8 @@ int SessionTable::alive() const {
 }
 
 void SessionTable::TakeRenewal(Session& session, const Json& renewal, double now) {
+  if (const auto sent = renewal.find("sent_us"); sent != renewal.end() && sent->is_number())
+    session.clock.Heard(sent->get<int64_t>(), now);
   const std::string phase = Text(renewal, "phase");
   const auto batches = Number<int64_t>(renewal, "batches", 0);
   if (phase != session.phase || batches != session.batches) {
@@ -104,7 +116,8 @@ void SessionTable::TakeProfile(Session& session, const Json& profile, double now
   }
   report.model_s = Number(profile, "model_s", report.model_s);
   for (const auto& [key, into] :
-       {std::pair{"model_idle_s", &report.model_idle_s}, std::pair{"queues", &report.queues}}) {
+       {std::pair{"model_idle_s", &report.model_idle_s}, std::pair{"queues", &report.queues},
+        std::pair{"model", &report.model}}) {
     const auto found = profile.find(key);
     if (found != profile.end() && found->is_object()) *into = *found;
   }
@@ -118,8 +131,8 @@ void SessionTable::TakeProfile(Session& session, const Json& profile, double now
       Number<int64_t>(profile, "steady_allocations", report.steady_allocations);
   const auto trace = profile.find("trace");
   if (trace == profile.end() || !trace->is_array()) return;
-  const int64_t offset_us =
-      static_cast<int64_t>(now * 1e6) - Number<int64_t>(profile, "clock_us", 0);
+  session.clock.Heard(Number<int64_t>(profile, "clock_us", 0), now);
+  const int64_t offset_us = session.clock.us();
   for (const Json& event : *trace) {
     if (!event.is_array() || event.size() != 5) continue;
     session.trace.push_back({event[0].get<std::string>(), event[1].get<int64_t>() + offset_us,

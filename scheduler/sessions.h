@@ -1,6 +1,7 @@
 // The workers of a run: one session per worker process that ever joined.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -13,6 +14,20 @@
 #include "scheduler/queue.h"
 
 namespace tilery {
+
+// A worker's clock against the run's, from the times at which it says it sent something. What is
+// under way only makes the difference larger, so the least of the latest kKept is nearest to the
+// truth: off by the least time that a message took, and by what the clocks drift apart meanwhile.
+class ClockOffset {
+ public:
+  static constexpr size_t kKept = 64;       // renewals, of about a minute
+  void Heard(int64_t sent_us, double now);  // `now`: the run's seconds
+  int64_t us() const;                       // to be added to the worker's microseconds
+
+ private:
+  std::array<int64_t, kKept> offsets_{};
+  size_t heard_ = 0;
+};
 
 struct Session {
   WorkerReport report;
@@ -31,6 +46,7 @@ struct Session {
   double replaced_at = -1;  // another process of the same name joined; -1: not
   std::string hung;         // words, if killed for it
 
+  ClockOffset clock;
   std::deque<TraceRow> trace;
 };
 
@@ -47,7 +63,7 @@ class SessionTable {
   std::vector<std::unique_ptr<Session>>& all() { return all_; }
   int alive() const;
 
-  // Takes over what `profile` says. `offset_us`: the run's clock minus the worker's.
+  // Takes over what `profile` says. Times of its trace become the run's.
   static void TakeProfile(Session& session, const Json& profile, double now);
   static void TakeRenewal(Session& session, const Json& renewal, double now);
   // For so long its signs of life may stay the same. Loading, compiling and warming up have limits

@@ -62,6 +62,8 @@ Json ToJson(const WorkerContext& c) {
           {"graph", c.graph},
           {"device_memory", c.device_memory},
           {"shared", c.shared},
+          {"model_bytes", c.model_bytes},
+          {"pass_model", c.pass_model},
           {"params", std::move(params)}};
 }
 
@@ -92,6 +94,8 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("graph").get_to(c.graph);
     json.at("device_memory").get_to(c.device_memory);
     json.at("shared").get_to(c.shared);
+    json.at("model_bytes").get_to(c.model_bytes);
+    json.at("pass_model").get_to(c.pass_model);
     for (const Json& p : json.at("params")) c.params.push_back(ItemParamsFromJson(p));
     return c;
   });

@@ -37,7 +37,16 @@ struct WorkerContext {
   bool graph = true;               // a GPU replays CUDA graphs where it can
   int64_t device_memory = 0;       // bytes that a worker may take of its GPU; 0: what is free
   bool shared = false;             // other hosts may take part, whose files may be seen late
+  int64_t model_bytes = 0;         // of the file that runs
+  bool pass_model = false;         // workers ask whether another one passes it on to them
   std::vector<ItemParams> params;
+
+  // The file that runs.
+  const std::string& runs() const { return package.empty() ? model : package; }
+  const std::string& runs_hash() const { return package.empty() ? model_hash : package_hash; }
+
+  // A worker's own, and not sent: where the bytes of that file are; empty: in it.
+  std::string model_at;
 };
 
 // One leased unit, complete in itself given the context.

@@ -15,6 +15,7 @@
 #include "io/file.h"
 #include "pipeline/device_loss.h"
 #include "worker/fault_points.h"
+#include "worker/model_source.h"
 #include "worker/unit_runner.h"
 
 namespace tilery {
@@ -42,7 +43,10 @@ class Agent {
                           {"epoch", start_.epoch}},
                          options_.give_up_s,
                          {[this](const Json& message) { Receive(message); },
-                          [this](const std::string& why) { Set(&Agent::lost_, why); }});
+                          [this](const std::string& why) {
+                            Set(&Agent::lost_, why);
+                            source_.GiveUp();
+                          }});
     client_ = &client;
     const AgentEnd end = Serve();
     StopHeart();
@@ -105,8 +109,10 @@ class Agent {
     if (said.shared) WaitForLateFiles(kLateFile);
     // On a CPU every thread is a lane, and hosts have different numbers of them.
     if (start_.device == "cpu") said.lanes = start_.threads;
+    source_.Get(said);
     const auto context = std::make_shared<const WorkerContext>(std::move(said));
     std::unique_ptr<Engine> engine = options_.engine(*context, start_, profile_);
+    source_.Loaded();
     RunnerOptions options = RunnerOptionsFor(start_.threads);
     options.context = context;
     options.epoch = welcome.at("epoch").get<int64_t>();
@@ -170,10 +176,14 @@ class Agent {
       if (UnitRunner* runner = Runner()) {
         runner->AddBricks(message.at("lease").get<int64_t>(), BricksFromJson(message.at("bricks")));
       }
+    } else if (type == "model") {
+      source_.Answer(message);
     } else if (type == "drain") {
       Set(&Agent::draining_, true);
+      source_.GiveUp();
     } else if (type == "end") {
       Set(&Agent::ended_, true);
+      source_.GiveUp();
     }
   }
 
@@ -350,6 +360,7 @@ class Agent {
                    {"peak_device_bytes", use.peak_bytes},
                    {"steady_allocations", runner == nullptr ? 0 : runner->steady_allocations()},
                    {"clock_us", now_us},
+                   {"model", source_.words()},
                    {"trace", std::move(trace)}});
   }
 
@@ -357,6 +368,8 @@ class Agent {
   const AgentOptions& options_;
   Profile profile_;
   ControlClient* client_ = nullptr;
+  ModelSource source_{[this](Json message) { client_->Send(std::move(message)); },
+                      options_.broadcaster, start_.worker};
   std::atomic<double> lease_s_{15}, margin_s_{3};
   std::atomic<const char*> phase_{"load"};
   std::atomic<int64_t> peak_memory_{0};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "cluster/broadcast.h"
 #include "pipeline/device_loss.h"
 #include "pipeline/engine.h"
 #include "pipeline/tuning.h"
@@ -39,6 +40,8 @@ class Backend {
   virtual TuneResult Tune(const TuneRequest& request) const = 0;
   // Errors as Engine::Create.
   virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
+  // Over which workers pass a model on to each other; nullptr if there is nothing of the kind.
+  virtual std::unique_ptr<Broadcaster> MakeBroadcaster() const { return nullptr; }
   // The model of these options without an engine around it.
   virtual std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const = 0;
 };

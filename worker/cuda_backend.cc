@@ -6,6 +6,7 @@
 #include "pipeline/cuda/gpu_model.h"
 #include "pipeline/model.h"
 #include "worker/backend.h"
+#include "worker/cuda_broadcast.h"
 
 namespace tilery {
 namespace {
@@ -45,6 +46,11 @@ class CudaBackend final : public Backend {
       cuda::LimitMemory(kOrdinal, cuda::LeftForModels(options.device_memory));
     return MakeEngine(options.engine, cuda::MakeCudaDevice(std::move(device), profile), profile);
   }
+#ifdef TILERY_HAVE_NCCL
+  std::unique_ptr<Broadcaster> MakeBroadcaster() const override {
+    return MakeCudaBroadcaster(kOrdinal);
+  }
+#endif
   std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const override {
     return MakeCudaForward(options, kOrdinal);
   }

@@ -29,6 +29,7 @@ EngineOptions EngineOptionsOf(const WorkerContext& context, const std::string& d
   options.numerics.layout = context.layout;
   options.numerics.package = context.package_hash;
   options.package = context.package;
+  options.model_at = context.model_at;
   options.graph = context.graph;
   return options;
 }
@@ -50,9 +51,9 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
                                    context.device_kind + "' with Torch " + context.torch +
                                    ": use one kind of device, or another work folder");
   }
-  CheckUnchanged(context.model, context.model_hash);
+  // What was passed on has been looked at.
+  if (context.model_at.empty()) CheckUnchanged(context.runs(), context.runs_hash());
   LoadLibraries(context.libraries, kRefusedExit);
-  if (!context.package.empty()) CheckUnchanged(context.package, context.package_hash);
   BackendOptions made;
   made.engine = EngineOptionsOf(context, start.device, here);
   made.device_memory = context.device_memory;

@@ -86,6 +86,7 @@ class CudaLane::Output final : public CudaOutput {
 GpuModelOptions ModelOptionsOf(const EngineOptions& o, int device) {
   GpuModelOptions options;
   options.model = o.package.empty() ? o.model : o.package;
+  options.at = o.model_at;
   options.device = device;
   options.dims = o.dims;
   options.channels_in = o.channels_in;

@@ -15,8 +15,10 @@ namespace tilery::cuda {
 
 struct GpuModelOptions {
   std::filesystem::path model;  // TorchScript file, or AOTInductor package (.pt2)
-  int device = 0;               // CUDA ordinal in this process
-  int dims = 2;                 // 2: [N, C, Y, X]; 3: [N, C, Z, Y, X]
+  std::filesystem::path at;     // where its bytes are, if not there
+  const std::filesystem::path& bytes() const { return at.empty() ? model : at; }
+  int device = 0;  // CUDA ordinal in this process
+  int dims = 2;    // 2: [N, C, Y, X]; 3: [N, C, Z, Y, X]
   int32_t channels_in = 3, channels_out = 3;
   Index tile{1, 1, 1};      // of the input
   Index out_tile{1, 1, 1};  // of the output

@@ -135,7 +135,7 @@ class TorchGpuModel final : public GpuModel {
     const c10::cuda::CUDAStreamGuard on_stream(stream_);
     const c10::WarningUtils::WarningHandlerGuard warnings(Warnings());
     ApplySettings(options_);
-    forward_ = IsPackage(options_.model) ? LoadPackage(options_) : LoadScript(options_);
+    forward_ = IsPackage(options_.bytes()) ? LoadPackage(options_) : LoadScript(options_);
   }
 
   // Answers of all places to the trial values, warm, captured where that works.

@@ -73,10 +73,10 @@ class PackageForward final : public Forward {
                                             : ModelType::kF32) {
     cudaDeviceProp gpu{};
     CheckCuda(cudaGetDeviceProperties(&gpu, options.device), "cudaGetDeviceProperties");
-    if (const auto type = CheckPackage(options.model, UseOf(options, gpu))) {
+    if (const auto type = CheckPackage(options.bytes(), UseOf(options, gpu))) {
       type_ = TypeOf(*type);
     } else if (const auto metadata =
-                   ReadPackageJson(options.model, kCompiledFolder, "_metadata.json")) {
+                   ReadPackageJson(options.bytes(), kCompiledFolder, "_metadata.json")) {
       CheckForeign(options.model, *metadata, gpu);
     } else {
       throw std::runtime_error("it does not say what it was compiled for");
@@ -84,7 +84,7 @@ class PackageForward final : public Forward {
     LoadLibTorch();
     // Single-threaded: otherwise it records events of its own, which can't be captured.
     loader_ = std::make_unique<torch::inductor::AOTIModelPackageLoader>(
-        options.model.string(), "model", /*run_single_threaded=*/true, /*num_runners=*/1,
+        options.bytes().string(), "model", /*run_single_threaded=*/true, /*num_runners=*/1,
         static_cast<c10::DeviceIndex>(options.device));
   }
 

@@ -207,7 +207,7 @@ class ScriptForward final : public Forward {
 
  private:
   jit::Module Loaded() const {
-    jit::Module module = jit::load(options_.model.string(), c10::Device(c10::kCPU));
+    jit::Module module = jit::load(options_.bytes().string(), c10::Device(c10::kCPU));
     module.eval();
     module.to(at::kFloat);
     return module;

@@ -24,7 +24,7 @@ tilery_test(job_test
   planner_test.cc
   probe_client_test.cc
   python_finder_test.cc
-  report_test.cc
+  report_test.cc together_test.cc
   tiling_rules_test.cc
   unit_sizing_test.cc
   worker_watch_test.cc

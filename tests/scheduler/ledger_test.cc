@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "scheduler/checkpointer.h"
 #include "tests/io/expect_error.h"
 #include "tests/io/temp_folder.h"
 
@@ -24,6 +25,36 @@ OutputRecord Output(const std::string& path, int64_t tiles) {
   record.file = {100, "hash", {100, 1, 2, 3}};
   record.tiles = tiles;
   return record;
+}
+
+// More than a checkpoint's worth of pages, again and again, beside the commits.
+TEST(Ledger, ItsLogIsMovedIntoTheDatabaseBesideTheCommits) {
+  const TempFolder folder;
+  const std::filesystem::path database = folder / "ledger.sqlite",
+                              log = folder / "ledger.sqlite-wal";
+  std::mt19937 random(7);
+  int64_t bricks = 0;
+  {
+    Ledger ledger(folder.path());
+    const auto commit = [&] {
+      for (int k = 0; k < 50; ++k, ++bricks) {
+        const std::string key = std::to_string(random()) + " " + std::to_string(bricks);
+        ledger.RecordBrick({key, std::string(200, 'f'), 1, "h", 1});
+      }
+      ledger.Commit(Durability::kRename);
+    };
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::filesystem::file_size(database) < (8 << 20)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing has been moved";
+      commit();
+    }
+    constexpr int64_t kPage = 4096 + 24, kCommit = 200;  // bytes; pages, at most
+    EXPECT_LT(std::filesystem::file_size(log), (Checkpointer::kTooMany + kCommit) * kPage);
+  }
+  const Ledger again(folder.path());
+  int64_t found = 0;
+  again.EachBrick([&](const BrickRecord&) { ++found; });
+  EXPECT_EQ(found, bricks);
 }
 
 TEST(Ledger, KeepsWhatWasCommitted) {

@@ -54,6 +54,30 @@ TEST_F(Sessions, TheHungLimitFollowsTheSlowestBatch) {
   EXPECT_EQ(SessionTable::HungLimit(s, 120), 41 * 20);
 }
 
+TEST(ClockOffset, IsThatOfTheQuickestMessageOfTheLatest) {
+  ClockOffset clock;
+  EXPECT_EQ(clock.us(), 0);
+  clock.Heard(1'000'000, 3.5);  // half a second under way
+  EXPECT_EQ(clock.us(), 2'500'000);
+  clock.Heard(2'000'000, 4.001);
+  EXPECT_EQ(clock.us(), 2'001'000);
+  clock.Heard(3'000'000, 9);  // it waited for a link
+  EXPECT_EQ(clock.us(), 2'001'000);
+  // Clocks drift: what was true a while ago is forgotten.
+  for (size_t k = 0; k < ClockOffset::kKept; ++k)
+    clock.Heard(static_cast<int64_t>(k) * 1'000'000, static_cast<double>(k) + 2.25);
+  EXPECT_EQ(clock.us(), 2'250'000);
+}
+
+TEST_F(Sessions, AProfileThatWasLongUnderWayKeepsItsTimes) {
+  Session& s = table_.Join(1, Hello("w0", 10), queue_, 0);
+  SessionTable::TakeRenewal(s, {{"phase", "run"}, {"batches", 0}, {"sent_us", 5'000'000}}, 8.0);
+  SessionTable::TakeProfile(
+      s, {{"clock_us", 6'000'000}, {"trace", {{"read", 5'500'000, 20, 1, 7}}}}, 20.0);
+  EXPECT_EQ(SessionTable::Report(s, true, true).trace,
+            (std::vector<TraceRow>{{"read", 8'500'000, 20, 1, 7}}));
+}
+
 TEST_F(Sessions, ProfilesMoveTraceEventsToTheClockOfTheRun) {
   Session& s = table_.Join(1, Hello("w0", 10), queue_, 0);
   SessionTable::TakeProfile(s,
