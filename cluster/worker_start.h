@@ -28,7 +28,7 @@ struct WorkerStart {
   Endpoint endpoint;
   std::string token;
   std::string worker;  // id, "w0"
-  std::string device;  // "cpu", "cuda:0"
+  std::string device;  // "cpu", "cuda:0", "cuda:0:1"
   int threads = 1;     // CPU threads it may use
   int64_t epoch = 0;
   // For the supervisor:

@@ -19,11 +19,11 @@ namespace fs = std::filesystem;
 
 bool IsCpu(const std::string& device) { return device == "cpu"; }
 
-std::string Named(const Gpu& gpu) { return fmt::format("cuda:{} ({})", gpu.number, gpu.name); }
+std::string Named(const Gpu& gpu) { return fmt::format("{} ({})", DeviceWord(gpu), gpu.name); }
 
 DeviceSeat SeatOf(const Gpu& gpu) {
   DeviceSeat seat;
-  seat.device = fmt::format("cuda:{}", gpu.number);
+  seat.device = DeviceWord(gpu);
   seat.executable = WorkerExecutable(seat.device);
   seat.environment.emplace_back("CUDA_VISIBLE_DEVICES", gpu.uuid);
   seat.name = gpu.name;

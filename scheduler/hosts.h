@@ -36,7 +36,7 @@ struct HostPolicy {
 // What a host says in its "hello", beside {"role": "host", "host", "pid"}.
 struct HostOffer {
   struct Card {
-    std::string device, uuid, name;  // "cuda:0", "GPU-...", "NVIDIA H100 80GB HBM3"
+    std::string device, uuid, name;  // as DeviceSeat has them
   };
   int cpus = 1;       // that its workers may use
   bool rank = false;  // of mpirun: one worker each, unless the job says how many
