@@ -30,6 +30,7 @@ DeviceSeat SeatOf(const Gpu& gpu) {
   seat.uuid = gpu.uuid;
   seat.capability = fmt::format("{}.{}", gpu.major, gpu.minor);
   seat.memory = gpu.memory;
+  seat.pci = gpu.pci;
   return seat;
 }
 

@@ -20,6 +20,7 @@ struct DeviceSeat {
   // Of a GPU: "NVIDIA H100 80GB HBM3", "GPU-..." or "MIG-...", "9.0"; "" for the CPU.
   std::string name, uuid, capability;
   int64_t memory = 0;  // bytes of the GPU
+  std::string pci;     // Gpu::pci
   // And what a process needs that works in this precision.
   std::vector<std::pair<std::string, std::string>> EnvironmentFor(
       const std::string& precision) const;

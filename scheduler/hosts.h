@@ -55,6 +55,7 @@ struct HostOrder {
   std::string precision;
   std::vector<std::string> folders;  // HostPolicy::folders; the first is the work folder
   std::vector<Worker> workers;
+  bool fixed_threads = false;  // the job says how many; else the host may choose by NUMA node
 };
 Json ToJson(const HostOrder& order);
 HostOrder HostOrderFromJson(const Json& json);  // Json::exception if something lacks
