@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -15,6 +16,12 @@ namespace tilery {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of nvmlReturn_t.
+constexpr int kNoPermission = 4;  // another's, on a machine that is shared
+constexpr int kNotFound = 6;
+
+constexpr unsigned kMigEnabled = 1;  // NVML_DEVICE_MIG_ENABLE
 
 // Names and numbers of NVML's interface: docs.nvidia.com/deploy/nvml-api.
 class Nvml {
@@ -124,8 +131,8 @@ std::string Lower(std::string text) {
 std::string Listed(const std::vector<Gpu>& gpus) {
   std::string there;
   for (const Gpu& gpu : gpus) {
-    there += (there.empty() ? "" : "; ") + std::string("cuda:") + std::to_string(gpu.number) +
-             " (" + gpu.name + ", " + gpu.uuid + ")";
+    there +=
+        (there.empty() ? "" : "; ") + DeviceWord(gpu) + " (" + gpu.name + ", " + gpu.uuid + ")";
   }
   return there.empty() ? "no GPU that this process may use" : there;
 }
@@ -137,7 +144,111 @@ std::optional<int> Number(const std::string& text) {
   return number;
 }
 
+// Whether the word is "cuda:N" or "cuda:N:M" and means this one.
+bool NamesByNumber(const std::string& word, const Gpu& gpu) {
+  if (!word.starts_with("cuda:")) return false;
+  const size_t colon = word.find(':', 5);
+  if (Number(word.substr(5, colon - 5)) != gpu.number) return false;
+  return colon == std::string::npos ||
+         (gpu.part >= 0 && Number(word.substr(colon + 1)) == gpu.part);
+}
+
+bool NamesByUuid(const std::string& word, const Gpu& gpu) {
+  return (word.starts_with("GPU-") || word.starts_with("MIG-")) && gpu.uuid.starts_with(word);
+}
+
+// As /sys has it.
+std::string PciAddress(const Nvml& nvml, Nvml::Device device) {
+  struct Info {  // nvmlPciInfo_t
+    char legacy[16];
+    unsigned domain, bus, device, ids, subsystem;
+    char text[32];
+  } info{};
+  if (nvml.Call<int(Nvml::Device, Info*)>("nvmlDeviceGetPciInfo_v3", device, &info) != 0) return "";
+  char address[32];
+  std::snprintf(address, sizeof address, "%04x:%02x:%02x.0", info.domain, info.bus, info.device);
+  return address;
+}
+
+// What is each one's own, be it a card or a part.
+void Describe(const Nvml& nvml, Nvml::Device device, Gpu& gpu) {
+  gpu.name = nvml.Text("nvmlDeviceGetName", device);
+  gpu.uuid = nvml.Text("nvmlDeviceGetUUID", device);
+  struct Memory {
+    unsigned long long total, free, used;
+  } memory{};
+  nvml.Call<int(Nvml::Device, Memory*)>("nvmlDeviceGetMemoryInfo", device, &memory);
+  gpu.memory = static_cast<int64_t>(memory.total);
+  gpu.free = static_cast<int64_t>(memory.free);
+}
+
+// Drivers that know no MIG lack the function, cards that don't, refuse it.
+bool IsDivided(const Nvml& nvml, Nvml::Device card) {
+  unsigned current = 0, pending = 0;
+  const int status = nvml.Call<int(Nvml::Device, unsigned*, unsigned*)>("nvmlDeviceGetMigMode",
+                                                                        card, &current, &pending);
+  return status == 0 && current == kMigEnabled;
+}
+
+// `gpu`: what is known of the card.
+void AddParts(const Nvml& nvml, Nvml::Device card, const Gpu& gpu, const std::string& which,
+              Gpus& gpus) {
+  unsigned most = 0;
+  nvml.Call<int(Nvml::Device, unsigned*)>("nvmlDeviceGetMaxMigDeviceCount", card, &most);
+  bool any = false;
+  for (unsigned k = 0; k < most; ++k) {
+    Nvml::Device part = nullptr;
+    const int status = nvml.Call<int(Nvml::Device, unsigned, Nvml::Device*)>(
+        "nvmlDeviceGetMigDeviceHandleByIndex", card, k, &part);
+    if (status == kNotFound) continue;  // indices may have gaps
+    any = true;
+    if (status == kNoPermission) continue;
+    Gpu one = gpu;
+    one.part = static_cast<int>(k);
+    if (status == 0) Describe(nvml, part, one);
+    if (status == 0 && !one.uuid.empty()) {
+      gpus.usable.push_back(std::move(one));
+    } else {
+      gpus.unusable.push_back(which + "its MIG device " + std::to_string(k) + ": " +
+                              (status == 0 ? "it says no UUID" : nvml.Words(status)));
+    }
+  }
+  if (any) return;
+  gpus.unusable.push_back(which +
+                          "it is in MIG mode and has no MIG device; make some (nvidia-smi mig -cgi "
+                          "PROFILE -C), or switch the mode off (nvidia-smi -mig 0)");
+}
+
+void AddCard(const Nvml& nvml, unsigned index, Gpus& gpus) {
+  const std::string which = "GPU " + std::to_string(index) + " (driver " + gpus.driver + "): ";
+  Nvml::Device card = nullptr;
+  const int status =
+      nvml.Call<int(unsigned, Nvml::Device*)>("nvmlDeviceGetHandleByIndex_v2", index, &card);
+  if (status != 0) {
+    if (status != kNoPermission) gpus.unusable.push_back(which + nvml.Words(status));
+    return;
+  }
+  Gpu gpu;
+  gpu.number = static_cast<int>(index);
+  gpu.pci = PciAddress(nvml, card);
+  nvml.Call<int(Nvml::Device, int*, int*)>("nvmlDeviceGetCudaComputeCapability", card, &gpu.major,
+                                           &gpu.minor);
+  if (IsDivided(nvml, card)) return AddParts(nvml, card, gpu, which, gpus);
+  Describe(nvml, card, gpu);
+  if (gpu.uuid.empty()) {
+    gpus.unusable.push_back(which + "it says no UUID");
+  } else {
+    gpus.usable.push_back(std::move(gpu));
+  }
+}
+
 }  // namespace
+
+std::string DeviceWord(const Gpu& gpu) {
+  std::string word = "cuda:" + std::to_string(gpu.number);
+  if (gpu.part >= 0) word += ":" + std::to_string(gpu.part);
+  return word;
+}
 
 Gpus FindGpus() {
   Gpus gpus;
@@ -154,34 +265,7 @@ Gpus FindGpus() {
       gpus.unusable.push_back(card + ": " + nvml.Words(status));
     return gpus;
   }
-  for (unsigned i = 0; i < count; ++i) {
-    const std::string which = "GPU " + std::to_string(i) + " (driver " + gpus.driver + "): ";
-    Nvml::Device device = nullptr;
-    const int status =
-        nvml.Call<int(unsigned, Nvml::Device*)>("nvmlDeviceGetHandleByIndex_v2", i, &device);
-    if (status != 0) {
-      constexpr int kNoPermission = 4;  // another's, on a machine that is shared
-      if (status != kNoPermission) gpus.unusable.push_back(which + nvml.Words(status));
-      continue;
-    }
-    Gpu gpu;
-    gpu.number = static_cast<int>(i);
-    gpu.name = nvml.Text("nvmlDeviceGetName", device);
-    gpu.uuid = nvml.Text("nvmlDeviceGetUUID", device);
-    nvml.Call<int(Nvml::Device, int*, int*)>("nvmlDeviceGetCudaComputeCapability", device,
-                                             &gpu.major, &gpu.minor);
-    struct Memory {
-      unsigned long long total, free, used;
-    } memory{};
-    nvml.Call<int(Nvml::Device, Memory*)>("nvmlDeviceGetMemoryInfo", device, &memory);
-    gpu.memory = static_cast<int64_t>(memory.total);
-    gpu.free = static_cast<int64_t>(memory.free);
-    if (gpu.uuid.empty()) {
-      gpus.unusable.push_back(which + "it says no UUID");
-    } else {
-      gpus.usable.push_back(std::move(gpu));
-    }
-  }
+  for (unsigned i = 0; i < count; ++i) AddCard(nvml, i, gpus);
   return gpus;
 }
 
@@ -189,13 +273,10 @@ std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus, const std::vector<std:
   std::vector<bool> chosen(gpus.size());
   std::vector<Gpu> selected;
   for (const std::string& word : words) {
-    const std::optional<int> number =
-        word.rfind("cuda:", 0) == 0 ? Number(word.substr(5)) : std::nullopt;
     bool known = false;
     for (size_t i = 0; i < gpus.size(); ++i) {
       const Gpu& gpu = gpus[i];
-      const bool by_uuid = word.rfind("GPU-", 0) == 0 && gpu.uuid.rfind(word, 0) == 0;
-      if (word != "cuda" && !(number && gpu.number == *number) && !by_uuid &&
+      if (word != "cuda" && !NamesByNumber(word, gpu) && !NamesByUuid(word, gpu) &&
           Lower(gpu.name) != Lower(word))
         continue;
       known = true;
@@ -220,8 +301,7 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus, const char* value) {
     std::erase_if(word, [](unsigned char c) { return std::isspace(c) != 0; });
     const std::optional<int> number = Number(word);
     const auto its = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
-      return number ? gpu.number == *number
-                    : word.rfind("GPU-", 0) == 0 && gpu.uuid.rfind(word, 0) == 0;
+      return number ? gpu.number == *number : NamesByUuid(word, gpu);
     });
     if (its == gpus.end()) break;
     const bool twice = std::any_of(visible.begin(), visible.end(),
@@ -231,8 +311,8 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus, const char* value) {
   if (visible.empty() && !gpus.empty() && !all.empty() && all[0] != '-') {
     throw Error(Fault::kUsage, "CUDA_VISIBLE_DEVICES is '" + Printable(all, 200) +
                                    "', and there is " + Listed(gpus) +
-                                   ": name one of these by number or UUID (parts of a card are not "
-                                   "supported yet), or say --devices cpu");
+                                   ": name one of these by UUID, or a card by its number, or say "
+                                   "--devices cpu");
   }
   return visible;
 }

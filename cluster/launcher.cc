@@ -116,7 +116,8 @@ LocalLauncher::LocalLauncher(std::filesystem::path tilery, std::vector<WorkerLau
                 epoch,
                 logs.empty() ? "" : (logs / WorkerLogName(worker.id)).string(),
                 worker.program.string(),
-                worker.environment};
+                worker.environment,
+                worker.cpus};
     impl_->Start(*s);
     impl_->all.push_back(std::move(s));
   }

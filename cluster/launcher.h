@@ -25,6 +25,7 @@ struct WorkerLaunch {
   int threads = 1;                                               // CPU threads it may use
   std::filesystem::path program;                                 // the worker's executable
   std::vector<std::pair<std::string, std::string>> environment;  // beside and over our own
+  CpuSet cpus{};                                                 // see WorkerStart
 };
 
 // Not thread-safe. Start from a thread that lives as long as the children: the kernel ends them

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cluster/launcher.h"
+#include "cluster/numa.h"
 #include "cluster/process.h"
 #include "cluster/worker_log.h"
 #include "io/error.h"
@@ -57,6 +58,7 @@ class Supervisor {
   }
 
   int Run() {
+    Bind();
     Start();
     while (!over_) {
       Wait();
@@ -71,6 +73,15 @@ class Supervisor {
   }
 
  private:
+  // Ourselves: what we start inherits it, from its first instruction on.
+  void Bind() {
+    if (start_.cpus.empty()) return;
+    if (const int error = BindTo(start_.cpus); error != 0) {
+      log_.Append("tilery: worker " + start_.worker + " has no CPUs of its own: " +
+                  Errno("bind it to " + ToText(start_.cpus), error) + "\n");
+    }
+  }
+
   void Wait() {
     pollfd fds[] = {{signals_.get(), POLLIN, 0},
                     {control_fd_, POLLIN, 0},

@@ -36,7 +36,8 @@ void WriteWorkerStart(int fd, const WorkerStart& start) {
                                 {"token", start.token},        {"worker", start.worker},
                                 {"device", start.device},      {"threads", start.threads},
                                 {"epoch", start.epoch},        {"log", start.log},
-                                {"program", start.program},    {"environment", start.environment}}
+                                {"program", start.program},    {"environment", start.environment},
+                                {"cpus", start.cpus}}
                                .dump(-1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
   for (size_t sent = 0; sent < line.size();) {
@@ -71,6 +72,7 @@ WorkerStart ReadWorkerStart(int fd) {
     json.at("log").get_to(start.log);
     json.at("program").get_to(start.program);
     json.at("environment").get_to(start.environment);
+    json.at("cpus").get_to(start.cpus);
     return start;
   } catch (const Json::exception& error) {
     // The text holds the token: it is not repeated.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cluster/client.h"
+#include "cluster/numa.h"
 
 namespace tilery {
 
@@ -28,7 +29,7 @@ struct WorkerStart {
   Endpoint endpoint;
   std::string token;
   std::string worker;  // id, "w0"
-  std::string device;  // "cpu", "cuda:0"
+  std::string device;  // "cpu", "cuda:0", "cuda:0:1"
   int threads = 1;     // CPU threads it may use
   int64_t epoch = 0;
   // For the supervisor:
@@ -36,6 +37,9 @@ struct WorkerStart {
   std::string program;  // the worker's executable
   // Beside and over the supervisor's own, and over WorkerEnvironment().
   std::vector<std::pair<std::string, std::string>> environment;
+  // Which it binds itself to, so that the worker begins bound and has its memory near them; empty:
+  // all. What can't be had is left, with a line in the worker's log.
+  CpuSet cpus{};
 };
 
 // Name of its log below the run's folder of logs.

@@ -16,7 +16,7 @@ namespace tilery {
 struct CompileRequest {
   std::filesystem::path model;  // as the job names it: an exported program, or TorchScript
   std::string model_hash;       // of that file
-  std::string device = "cpu";   // or "cuda:N"
+  std::string device = "cpu";   // or "cuda:N", "cuda:N:M"
   std::string device_uuid;      // not empty: the GPU of this UUID, whatever N is
   // What Torch calls the device, for example "NVIDIA H100 80GB HBM3" and "9.0"; "cpu" and what its
   // device kind says after "cpu/".

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "io/error.h"
 #include "scheduler/commands.h"
@@ -82,9 +83,8 @@ CompileRequest MakeRequest(const CompileFlags& flags) {
   CompileRequest request;
   request.device = flags.device.empty() ? "cuda:0" : flags.device;
   const bool cpu = request.device == "cpu";
-  const bool gpu = request.device.starts_with("cuda:") && request.device.size() > 5 &&
-                   request.device.find_first_not_of("0123456789", 5) == request.device.npos;
-  if (!cpu && !gpu) Refuse("device", request.device, "cpu or cuda:N");
+  const bool gpu = std::regex_match(request.device, std::regex("cuda:[0-9]+(:[0-9]+)?"));
+  if (!cpu && !gpu) Refuse("device", request.device, "cpu, cuda:N or cuda:N:M");
   const std::vector<int64_t> tile =
       flags.tile.empty() ? std::vector<int64_t>{} : Numbers("tile", flags.tile, kLargestTile);
   request.batches =

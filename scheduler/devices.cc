@@ -19,17 +19,18 @@ namespace fs = std::filesystem;
 
 bool IsCpu(const std::string& device) { return device == "cpu"; }
 
-std::string Named(const Gpu& gpu) { return fmt::format("cuda:{} ({})", gpu.number, gpu.name); }
+std::string Named(const Gpu& gpu) { return fmt::format("{} ({})", DeviceWord(gpu), gpu.name); }
 
 DeviceSeat SeatOf(const Gpu& gpu) {
   DeviceSeat seat;
-  seat.device = fmt::format("cuda:{}", gpu.number);
+  seat.device = DeviceWord(gpu);
   seat.executable = WorkerExecutable(seat.device);
   seat.environment.emplace_back("CUDA_VISIBLE_DEVICES", gpu.uuid);
   seat.name = gpu.name;
   seat.uuid = gpu.uuid;
   seat.capability = fmt::format("{}.{}", gpu.major, gpu.minor);
   seat.memory = gpu.memory;
+  seat.pci = gpu.pci;
   return seat;
 }
 

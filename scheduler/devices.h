@@ -13,13 +13,14 @@ namespace tilery {
 
 // What starts a worker process, or a one-shot child, on one device.
 struct DeviceSeat {
-  std::string device = "cpu";  // "cuda:1": as nvidia-smi numbers them
+  std::string device = "cpu";  // "cuda:1", "cuda:1:0": see DeviceWord() in cluster/gpus.h
   std::filesystem::path executable;
-  // Beside and over our own: shows the process this GPU alone.
+  // Beside and over our own: shows the process this GPU alone, or this part of one.
   std::vector<std::pair<std::string, std::string>> environment;
-  // Of a GPU: "NVIDIA H100 80GB HBM3", "GPU-...", "9.0"; "" for the CPU.
+  // Of a GPU: "NVIDIA H100 80GB HBM3", "GPU-..." or "MIG-...", "9.0"; "" for the CPU.
   std::string name, uuid, capability;
   int64_t memory = 0;  // bytes of the GPU
+  std::string pci;     // Gpu::pci
   // And what a process needs that works in this precision.
   std::vector<std::pair<std::string, std::string>> EnvironmentFor(
       const std::string& precision) const;
@@ -33,9 +34,10 @@ struct DeviceChoice {
 };
 
 // auto: every GPU that this process may use (CUDA_VISIBLE_DEVICES), else the CPU. GPUs of another
-// name than the first are left out under auto and refused if they are named. Error(kUsage) with
-// card, driver and reason if there is an NVIDIA card that can't be used: never a silent run on the
-// CPU; if a named one is not there; if CPU and GPUs are mixed; if the build has no worker for GPUs.
+// name than the first (parts of another size, too) are left out under auto and refused if they are
+// named. Error(kUsage) with card, driver and reason if there is an NVIDIA card that can't be used:
+// never a silent run on the CPU; if a named one is not there; if CPU and GPUs are mixed; if the
+// build has no worker for GPUs.
 DeviceChoice ChooseDevices(const Job& job);
 
 // The CPU's, for what needs any device.

@@ -33,7 +33,8 @@ Json ToJson(const HostOrder& order) {
   return {{"refused", order.refused},
           {"precision", order.precision},
           {"folders", order.folders},
-          {"workers", std::move(workers)}};
+          {"workers", std::move(workers)},
+          {"fixed_threads", order.fixed_threads}};
 }
 
 HostOrder HostOrderFromJson(const Json& json) {
@@ -45,6 +46,7 @@ HostOrder HostOrderFromJson(const Json& json) {
     order.workers.push_back({worker.at("id").get<std::string>(),
                              worker.at("device").get<std::string>(),
                              worker.at("threads").get<int>()});
+  json.at("fixed_threads").get_to(order.fixed_threads);
   return order;
 }
 
@@ -56,7 +58,9 @@ HostDesk::Admitted HostDesk::Admit(PeerId peer, const Json& hello) {
     if (host->gone || host->name != name || host->pid != pid) continue;
     host->peer = peer;
     host->unlinked_at = -1;
-    return {host.get(), {"", policy_.precision, policy_.folders, host->workers}, true};
+    return {host.get(),
+            {"", policy_.precision, policy_.folders, host->workers, policy_.threads.has_value()},
+            true};
   }
   HostOrder order = OrderFor(name, offer);
   auto host = std::make_unique<Host>();
@@ -72,6 +76,7 @@ HostOrder HostDesk::OrderFor(const std::string& host, const HostOffer& offer) {
   HostOrder order;
   order.precision = policy_.precision;
   order.folders = policy_.folders;
+  order.fixed_threads = policy_.threads.has_value();
   std::vector<std::string> devices;
   std::map<std::string, int>& taken = taken_[host];
   if (policy_.card.empty()) {

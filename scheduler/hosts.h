@@ -36,7 +36,7 @@ struct HostPolicy {
 // What a host says in its "hello", beside {"role": "host", "host", "pid"}.
 struct HostOffer {
   struct Card {
-    std::string device, uuid, name;  // "cuda:0", "GPU-...", "NVIDIA H100 80GB HBM3"
+    std::string device, uuid, name;  // as DeviceSeat has them
   };
   int cpus = 1;       // that its workers may use
   bool rank = false;  // of mpirun: one worker each, unless the job says how many
@@ -55,6 +55,7 @@ struct HostOrder {
   std::string precision;
   std::vector<std::string> folders;  // HostPolicy::folders; the first is the work folder
   std::vector<Worker> workers;
+  bool fixed_threads = false;  // the job says how many; else the host may choose by NUMA node
 };
 Json ToJson(const HostOrder& order);
 HostOrder HostOrderFromJson(const Json& json);  // Json::exception if something lacks

@@ -100,8 +100,10 @@ constexpr JobKey kKeys[] = {
     {"output.compression", kText, "", kWholeKey, 0, "", "", "compression of the container"},
     {"outputs", kList, "", "", 0, "", "", "a list with one output (several: not supported yet)"},
 
-    {"execution.devices", kTexts, "auto cpu cuda cuda:N UUID name", "", 0, "devices", "auto",
-     "devices to use: GPUs by nvidia-smi's numbers, UUIDs or names; auto: all GPUs, else the CPU"},
+    {"execution.devices", kTexts, "auto cpu cuda cuda:N cuda:N:M UUID name", "", 0, "devices",
+     "auto",
+     "devices to use: GPUs or parts of them (MIG), by nvidia-smi's numbers, UUIDs or names; auto: "
+     "all GPUs, else the CPU"},
     {"execution.workers", kInteger, "auto", "", 1, "workers", "auto",
      "worker processes; auto: one per device"},
     {"execution.launch", kWord, "local join", "", 0, "", "local",

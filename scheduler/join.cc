@@ -21,6 +21,7 @@
 #include "scheduler/commands.h"
 #include "scheduler/devices.h"
 #include "scheduler/hosts.h"
+#include "scheduler/launch_plan.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
 #include "scheduler/signals.h"
@@ -72,7 +73,10 @@ class Host {
           "one path",
           Printable(HostName()), Printable(folder.string())));
     }
-    LocalLauncher launcher(SelfExecutable(), Launches(order, devices), endpoint_, meeting->token,
+    std::vector<WorkerLaunch> launches = Launches(order, devices);
+    BindToNodes(launches, devices.seats,
+                {order.fixed_threads, options_.ranks_here, options_.rank_here});
+    LocalLauncher launcher(SelfExecutable(), std::move(launches), endpoint_, meeting->token,
                            welcome->at("epoch").get<int64_t>(), order.folders.at(0));
     return Serve(client, launcher);
   }

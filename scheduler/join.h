@@ -20,6 +20,7 @@ struct JoinOptions {
   double wait_s = 60;  // for a scheduler that answers
   bool rank = false;   // of mpirun: one worker, unless the job says how many
   int ranks_here = 1;  // that share this host's CPUs
+  int rank_here = 0;   // which of them this is
   int parent_fd = -1;  // when its other end closes, all ends; -1: there is none
 };
 

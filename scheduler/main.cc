@@ -40,7 +40,8 @@ struct BenchCommandLine {
                 "Measure a model alone, with the engine around it, and from file to file", "MODEL",
                 "model file") {
     CLI::App& app = *command.app;
-    app.add_option("--device", device, "cpu or cuda:N; default: the first GPU, else the CPU");
+    app.add_option("--device", device,
+                   "cpu, cuda:N or cuda:N:M; default: the first GPU, else the CPU");
     app.add_option("--precision", precision, "fp32, tf32, fp16 or bf16; on the CPU fp32")
         ->check(CLI::IsMember({"auto", "fp32", "tf32", "fp16", "bf16"}));
     app.add_option("--layout", bench.layout, "of the model's tensors: nchw or nhwc")
@@ -122,7 +123,7 @@ struct CompileOptions {
     app->add_option("--precision", flags.precision,
                     "fp32, tf32, fp16, bf16, or several: fp16,tf32 (default: fp16; on cpu fp32)");
     app->add_option("--layout", flags.layout, "nchw, nhwc or both: nchw,nhwc (default: nhwc)");
-    app->add_option("--device", flags.device, "cuda:N or cpu (default: cuda:0)");
+    app->add_option("--device", flags.device, "cuda:N, cuda:N:M or cpu (default: cuda:0)");
     app->add_option("--output", flags.output,
                     "folder for the packages (default: the user's cache)");
     app->add_option("--libraries", flags.libraries,

@@ -77,8 +77,21 @@ class Part {
   int starts_ = 1;
 };
 
-std::string LineFor(const Meeting& meeting, int ranks_here) {
-  return Json{{"meeting", ToJson(meeting)}, {"ranks_here", ranks_here}}.dump() + "\n";
+// Of one host.
+struct RanksHere {
+  int all = 1, before = 0;  // how many; how many of them come before this one
+};
+
+RanksHere CountRanks(const std::vector<std::string>& hosts, int rank) {
+  const auto me = hosts.begin() + rank;
+  return {static_cast<int>(std::count(hosts.begin(), hosts.end(), *me)),
+          static_cast<int>(std::count(hosts.begin(), me, *me))};
+}
+
+std::string LineFor(const Meeting& meeting, const RanksHere& here) {
+  return Json{{"meeting", ToJson(meeting)}, {"ranks_here", here.all}, {"rank_here", here.before}}
+             .dump() +
+         "\n";
 }
 
 }  // namespace
@@ -87,8 +100,7 @@ int RunUnderMpi(const MpiLaunch& launch, const std::function<int(const RunStage&
   auto part = std::make_unique<Part>();
   MpiSession mpi(launch);
   const std::vector<std::string> hosts = mpi.Hosts();
-  const std::string& here = hosts.at(static_cast<size_t>(mpi.rank()));
-  const auto ranks_here = static_cast<int>(std::count(hosts.begin(), hosts.end(), here));
+  const RanksHere here = CountRanks(hosts, mpi.rank());
   // Takes part in one run after the other; each is told of by what MPI brings.
   const auto begin = [&](const std::string& line) {
     if (!part) part = std::make_unique<Part>();
@@ -98,7 +110,7 @@ int RunUnderMpi(const MpiLaunch& launch, const std::function<int(const RunStage&
     for (;;) {
       const std::string text = mpi.Broadcast("");
       if (text.empty()) break;
-      begin(LineFor(MeetingFromJson(Json::parse(text)), ranks_here));
+      begin(LineFor(MeetingFromJson(Json::parse(text)), here));
       while (part->Goes()) std::this_thread::sleep_for(kLook);
       part.reset();
     }
@@ -112,17 +124,17 @@ int RunUnderMpi(const MpiLaunch& launch, const std::function<int(const RunStage&
     Crowd crowd;
     crowd.local = false;
     crowd.ranks = mpi.size();
-    crowd.ranks_here = ranks_here;
+    crowd.ranks_here = here.all;
     // For what shares a GPU's memory, all of this host's count.
     crowd.workers = job.execution.workers;
-    if (crowd.workers) job.execution.workers = *crowd.workers * ranks_here;
-    const bool one_host = ranks_here == mpi.size();
+    if (crowd.workers) job.execution.workers = *crowd.workers * here.all;
+    const bool one_host = here.all == mpi.size();
     if (!one_host || !job.execution.listen.empty())
       crowd.addresses = AddressesOfHost(job.execution.listen);
     crowd.announce = [&](const Meeting& meeting) {
       mpi.Broadcast(ToJson(meeting).dump());
       told = true;
-      begin(LineFor(meeting, ranks_here));
+      begin(LineFor(meeting, here));
     };
     crowd.look = [&] { part->Goes(); };
     const auto wait = [&] {
@@ -162,6 +174,7 @@ int JoinAsRank() {
   options.meeting = MeetingFromJson(json.at("meeting"));
   options.rank = true;
   options.ranks_here = json.at("ranks_here").get<int>();
+  options.rank_here = json.at("rank_here").get<int>();
   options.parent_fd = kControlFd;
   return Join(options);
 }

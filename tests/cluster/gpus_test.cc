@@ -25,6 +25,27 @@ std::vector<Gpu> Three() {
   return gpus;
 }
 
+// A whole card, and one that is divided in three.
+std::vector<Gpu> Divided() {
+  std::vector<Gpu> gpus(4);
+  gpus[0].uuid = Uuid(0);
+  gpus[0].name = "NVIDIA H100 PCIe";
+  for (int part = 0; part < 3; ++part) {
+    Gpu& gpu = gpus[static_cast<size_t>(part) + 1];
+    gpu.number = 1;
+    gpu.part = part;
+    gpu.uuid = "MIG-" + Uuid(part).substr(4);
+    gpu.name = "NVIDIA H100 PCIe MIG " + std::string(part == 2 ? "2g.20gb" : "1g.10gb");
+  }
+  return gpus;
+}
+
+std::vector<std::string> Words(const std::vector<Gpu>& gpus) {
+  std::vector<std::string> words;
+  for (const Gpu& gpu : gpus) words.push_back(DeviceWord(gpu));
+  return words;
+}
+
 std::vector<int> Numbers(const std::vector<Gpu>& gpus) {
   std::vector<int> numbers;
   for (const Gpu& gpu : gpus) numbers.push_back(gpu.number);
@@ -67,6 +88,34 @@ TEST_F(GpusTest, ALostCardIsNamedWithItsReasonAndThoseOfOthersAreNot) {
   EXPECT_FALSE(Says(gpus.unusable, "GPU 2"));
 }
 
+TEST_F(GpusTest, ACardThatIsDividedStandsForItsParts) {
+  const Gpus gpus = With("A100|" + Uuid(0) + "|8.0|40|0|1g.5gb/MIG-a/5,6,3g.20gb/MIG-b/20,6;A100|" +
+                         Uuid(1) + "|8.0|40|0|off");
+  EXPECT_TRUE(gpus.unusable.empty());
+  ASSERT_EQ(gpus.usable.size(), 3u);
+  EXPECT_EQ(Words(gpus.usable), (std::vector<std::string>{"cuda:0:0", "cuda:0:2", "cuda:1"}));
+  const Gpu& part = gpus.usable[1];
+  EXPECT_EQ(part.name, "A100 MIG 3g.20gb");
+  EXPECT_EQ(part.uuid, "MIG-b");
+  EXPECT_EQ(part.major, 8);
+  EXPECT_EQ(part.memory, int64_t{20} << 30);
+  EXPECT_EQ(part.free, int64_t{19} << 30);
+  EXPECT_EQ(part.pci, "0000:10:00.0") << "that of its card";
+  EXPECT_EQ(gpus.usable[2].name, "A100");
+  EXPECT_EQ(gpus.usable[2].pci, "0000:11:00.0");
+}
+
+TEST_F(GpusTest, ACardInMigModeWithoutPartsIsNamedAndPartsOfOthersAreNot) {
+  const Gpus empty = With("A100|" + Uuid(0) + "|8.0|40|0|6,6,6");
+  EXPECT_TRUE(empty.usable.empty());
+  EXPECT_TRUE(
+      Says(empty.unusable, "GPU 0 (driver 580.1): it is in MIG mode and has no MIG device"));
+  const Gpus others = With("A100|" + Uuid(0) + "|8.0|40|0|4,1g.5gb/MIG-a/5,15");
+  EXPECT_EQ(Words(others.usable), std::vector<std::string>{"cuda:0:1"});
+  EXPECT_TRUE(Says(others.unusable, "its MIG device 2: GPU is lost"));
+  EXPECT_FALSE(Says(others.unusable, "MIG device 0"));
+}
+
 TEST_F(GpusTest, WithoutADriverThereIsNone) {
   const Gpus gpus = With("!9");
   EXPECT_TRUE(gpus.usable.empty());
@@ -91,6 +140,32 @@ TEST(SelectGpus, ByNumberUuidNameAndAll) {
   }
   EXPECT_NE(ErrorOf(Fault::kUsage, [] { SelectGpus({}, {"cuda"}); }).find("no GPU"),
             std::string::npos);
+}
+
+TEST(SelectGpus, PartsByNumberUuidAndName) {
+  using List = std::vector<std::string>;
+  const auto chosen = [](const List& words) { return Words(SelectGpus(Divided(), words)); };
+  EXPECT_EQ(chosen({"cuda"}), (List{"cuda:0", "cuda:1:0", "cuda:1:1", "cuda:1:2"}));
+  EXPECT_EQ(chosen({"cuda:1"}), (List{"cuda:1:0", "cuda:1:1", "cuda:1:2"}));
+  EXPECT_EQ(chosen({"cuda:1:2", "cuda:1:0"}), (List{"cuda:1:2", "cuda:1:0"}));
+  EXPECT_EQ(chosen({"MIG-00000001"}), List{"cuda:1:1"});
+  EXPECT_EQ(chosen({"nvidia h100 pcie mig 1g.10gb"}), (List{"cuda:1:0", "cuda:1:1"}));
+  EXPECT_EQ(chosen({"nvidia h100 pcie"}), List{"cuda:0"});
+  for (const char* wrong : {"cuda:1:3", "cuda:0:0", "cuda:1:", "cuda::1", "cuda:1:1:1", "MIG-9"}) {
+    const std::string what = ErrorOf(Fault::kUsage, [&] { SelectGpus(Divided(), {wrong}); });
+    EXPECT_NE(what.find(wrong), std::string::npos) << what;
+    EXPECT_NE(what.find("cuda:1:2 (NVIDIA H100 PCIe MIG 2g.20gb, MIG-00000002"), std::string::npos)
+        << what;
+  }
+}
+
+TEST(VisibleGpus, ANumberMeansTheFirstPartOfACardThatIsDivided) {
+  using List = std::vector<std::string>;
+  const auto visible = [](const char* value) { return Words(VisibleGpus(Divided(), value)); };
+  EXPECT_EQ(visible(nullptr), (List{"cuda:0", "cuda:1:0", "cuda:1:1", "cuda:1:2"}));
+  EXPECT_EQ(visible("1,0"), (List{"cuda:1:0", "cuda:0"}));
+  EXPECT_EQ(visible("MIG-00000002,MIG-00000001-1111"), (List{"cuda:1:2", "cuda:1:1"}));
+  EXPECT_EQ(visible("MIG-00000001,MIG-9,0"), List{"cuda:1:1"});
 }
 
 TEST(VisibleGpus, AsCudaReadsTheVariable) {

@@ -27,6 +27,15 @@ bool Alive(pid_t pid) {
   return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z';
 }
 
+// Those it may use, as the kernel writes them.
+std::string CpusOf(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+  const std::string name = "Cpus_allowed_list:\t";
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(name)) return line.substr(name.size());
+  return "";
+}
+
 // The limit only ends a test that fails: a machine may be busy with other things.
 bool Await(const std::function<bool()>& happened, std::chrono::milliseconds limit = 60s) {
   const auto until = std::chrono::steady_clock::now() + limit;
@@ -44,10 +53,11 @@ class Launcher : public testing::Test {
     EXPECT_NE(folder, nullptr) << "the folder of fake_tilery";
     return folder != nullptr ? folder : "";
   }
-  std::unique_ptr<LocalLauncher> Start(const std::string& what, const std::string& id = "w0") {
+  std::unique_ptr<LocalLauncher> Start(const std::string& what, const std::string& id = "w0",
+                                       const CpuSet& cpus = {}) {
     return std::make_unique<LocalLauncher>(
         Fakes() / "fake_tilery",
-        std::vector<WorkerLaunch>{{id, what, 1, Fakes() / "fake_worker", {}}},
+        std::vector<WorkerLaunch>{{id, what, 1, Fakes() / "fake_worker", {}, cpus}},
         Endpoint{"127.0.0.1", 1}, std::string(64, 'a'), 1, folder_.path());
   }
   std::string Log(const std::string& id = "w0") {
@@ -253,6 +263,27 @@ TEST_F(Launcher, LibTorchIsFoundByTheWorkerFirst) {
   unsetenv("LD_LIBRARY_PATH");
   const std::string wanted = "value '" + (folder_ / "torch/lib").string() + ":/before'";
   EXPECT_TRUE(Await([&] { return Log().find(wanted) != std::string::npos; })) << Log();
+}
+
+TEST_F(Launcher, AWorkerIsBoundToItsCpusAfterARestartToo) {
+  const CpuSet usable = UsableCpuList();
+  if (usable.size() < 2) GTEST_SKIP() << "with one CPU all are bound to it";
+  const auto launcher = Start("wait", "w0", {usable.back()});
+  ASSERT_TRUE(AwaitWorkers(*launcher, 1));
+  kill(Workers()[0], SIGKILL);
+  ASSERT_TRUE(AwaitWorkers(*launcher, 2));
+  EXPECT_EQ(CpusOf(Workers()[1]), std::to_string(usable.back()));
+  const auto other = Start("wait", "w1");
+  ASSERT_TRUE(Await([&] { return Log("w1").find("pid ") != std::string::npos; }));
+  EXPECT_EQ(CpusOf(std::atoi(Log("w1").c_str() + 4)), ToText(usable)) << "nothing was said";
+}
+
+TEST_F(Launcher, AWorkerWhoseCpusCanNotBeHadRunsAllTheSame) {
+  const auto launcher = Start("wait", "w0", {60000});
+  ASSERT_TRUE(AwaitWorkers(*launcher, 1));
+  EXPECT_NE(Log().find("bind it to 60000"), std::string::npos) << Log();
+  EXPECT_EQ(CpusOf(Workers()[0]), ToText(UsableCpuList()));
+  EXPECT_TRUE(events_.empty());
 }
 
 TEST_F(Launcher, AProgramThatIsMissingIsNamed) {

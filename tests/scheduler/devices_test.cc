@@ -94,6 +94,39 @@ TEST_F(DevicesTest, CardsOfAnotherKindAreLeftOutWithAWordOrRefusedIfNamed) {
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose({"cuda:0", "cuda:1"}); }), {"H100", "L40S"});
 }
 
+TEST_F(DevicesTest, PartsOfOneSizeRunTogetherEachInAWorkerOfItsOwn) {
+  Cards("A100|GPU-a|8.0|40|0|1g.5gb/MIG-a/5,1g.5gb/MIG-b/5;A100|GPU-b|8.0|40|0|1g.5gb/MIG-c/5");
+  const DeviceChoice choice = Choose({});
+  ASSERT_EQ(choice.seats.size(), 3u);
+  EXPECT_TRUE(choice.warnings.empty());
+  EXPECT_EQ(choice.words, "A100 MIG 1g.5gb (cuda:0:0, cuda:0:1, cuda:1:0)");
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(choice.seats[1].environment, (Environment{{"CUDA_VISIBLE_DEVICES", "MIG-b"}}));
+  EXPECT_EQ(choice.seats[1].memory, int64_t{5} << 30);
+  EXPECT_EQ(choice.seats[1].capability, "8.0");
+  EXPECT_EQ(Seats({"cuda:0"}), (Words{"cuda:0:0", "cuda:0:1"}));
+  EXPECT_EQ(Seats({"MIG-c", "cuda:0:1"}), (Words{"cuda:1:0", "cuda:0:1"}));
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-b,1", 1);
+  EXPECT_EQ(Seats({}), (Words{"cuda:0:1", "cuda:1:0"}));
+}
+
+TEST_F(DevicesTest, PartsOfOtherSizesAreOfAnotherKind) {
+  Cards("A100|GPU-a|8.0|40|0|1g.5gb/MIG-a/5,3g.20gb/MIG-b/20,1g.5gb/MIG-c/5");
+  const DeviceChoice choice = Choose({});
+  EXPECT_EQ(choice.seats.size(), 2u);
+  ASSERT_EQ(choice.warnings.size(), 1u);
+  ExpectWords(choice.warnings[0], {"left out", "cuda:0:1 (A100 MIG 3g.20gb)", "A100 MIG 1g.5gb"});
+  for (const Words& named : {Words{"cuda:0"}, Words{"cuda:0:0", "cuda:0:1"}})
+    ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose(named); }), {"3g.20gb", "1g.5gb", "two kinds"});
+  EXPECT_EQ(Seats({"cuda:0:0", "cuda:0:2"}), (Words{"cuda:0:0", "cuda:0:2"}));
+}
+
+TEST_F(DevicesTest, ACardInMigModeWithoutPartsIsNoReasonToRunOnTheCpu) {
+  Cards("A100|GPU-a|8.0|40|0|6,6");
+  ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose({}); }),
+              {"GPU 0", "in MIG mode", "nvidia-smi mig", "--devices cpu"});
+}
+
 TEST_F(DevicesTest, ACardThatCanNotBeUsedIsNeverPassedOverInSilence) {
   Cards("H100|GPU-a|9.0|80|15");
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose({}); }),

@@ -42,6 +42,7 @@ TEST(HostDesk, OnCpusAHostHasOneWorkerWithAllThreadsUnlessTheJobSaysMore) {
   EXPECT_EQ(Words(first.order), "w3:cpu:16") << "the run is one on CPUs, whatever the host has";
   EXPECT_EQ(first.order.folders, (std::vector<std::string>{"/w", "/s"}));
   EXPECT_EQ(first.order.precision, "fp16");
+  EXPECT_FALSE(first.order.fixed_threads);
   EXPECT_FALSE(first.again);
   EXPECT_EQ(Words(desk.Admit(8, Hello("a", 2, Offer(16, false))).order), "w4:cpu:16");
   HostDesk many(Policy("", 3), 0);
@@ -49,6 +50,7 @@ TEST(HostDesk, OnCpusAHostHasOneWorkerWithAllThreadsUnlessTheJobSaysMore) {
             "w0:cpu:5 w1:cpu:5 w2:cpu:5");
   HostDesk bound(Policy("", 2, 6), 0);
   EXPECT_EQ(Words(bound.Admit(1, Hello("a", 1, Offer(16, false))).order), "w0:cpu:3 w1:cpu:3");
+  EXPECT_TRUE(bound.Admit(2, Hello("b", 1, Offer(16, false))).order.fixed_threads);
 }
 
 TEST(HostDesk, EachCardHasOneWorkerAndEachRankOneCard) {
@@ -129,7 +131,7 @@ TEST(HostDesk, ACardThatFailedItsWorkerStaysTaken) {
 TEST(HostDesk, FormsKeepAllTheyHold) {
   const HostOffer offer = Offer(7, true, {kCard, "b"});
   EXPECT_EQ(ToJson(HostOfferFromJson(ToJson(offer))), ToJson(offer));
-  const HostOrder order{"no", "tf32", {"/w/x", "/s"}, {{"w9", "cuda:1", 3}}};
+  const HostOrder order{"no", "tf32", {"/w/x", "/s"}, {{"w9", "cuda:1", 3}}, true};
   EXPECT_EQ(ToJson(HostOrderFromJson(ToJson(order))), ToJson(order));
   EXPECT_THROW(HostOfferFromJson({{"cpus", 1}}), Json::exception);
   EXPECT_THROW(HostOrderFromJson({{"workers", 1}}), Json::exception);

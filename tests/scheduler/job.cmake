@@ -30,6 +30,6 @@ tilery_test(job_test
   worker_watch_test.cc
   zip_file.cc
   LIBS tilery_scheduler libzip::zip ZLIB::ZLIB)
-tilery_test(scheduler_devices_test devices_test.cc LIBS tilery_scheduler
+tilery_test(scheduler_devices_test devices_test.cc launch_plan_test.cc LIBS tilery_scheduler
   ENVIRONMENT "LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/tests/fake_driver:$ENV{LD_LIBRARY_PATH}")
 add_dependencies(scheduler_devices_test fake_nvml)
