@@ -25,6 +25,9 @@ using BroadcastPiece = std::function<void(int64_t offset, std::span<std::byte> p
 class Broadcaster {
  public:
   virtual ~Broadcaster() = default;
+  // The card it is on, by its address on the bus: two members on one card, or on parts of one,
+  // can't be in one group.
+  virtual std::string card() const = 0;
   virtual std::string NewId() = 0;
   // All members call it with the same id, size and `bytes`. Gives up once nothing has moved for
   // kBroadcastPatience seconds, and what `piece` throws is passed on; the others then give up, too.

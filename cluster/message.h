@@ -21,9 +21,9 @@
 //     outcome  {lease, unit, attempt, outcome: {...}, seq}
 //     profile  {...}
 //                  totals of the stages and new trace events; every few seconds and at the end
-//     model    {can}
+//     model    {can, card}
 //                  where context says pass_model: before it loads the model it asks whether another
-//                  passes the file on (cluster/broadcast.h); can: it could take part
+//                  passes the file on (cluster/broadcast.h); can: it could take part, on this card
 //     model_id {id}
 //                  the answer to model {root}; "" if it can't make one
 //     bye      {}

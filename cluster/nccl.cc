@@ -135,6 +135,8 @@ class NcclBroadcaster final : public Broadcaster {
   NcclBroadcaster(std::unique_ptr<BroadcastBuffer> buffer, double patience)
       : buffer_(std::move(buffer)), patience_(patience) {}
 
+  std::string card() const override { return buffer_->card(); }
+
   std::string NewId() override {
     ncclUniqueId id;
     if (const ncclResult_t result = Nccl().get_id(&id); result != ncclSuccess)
@@ -165,7 +167,11 @@ class NcclBroadcaster final : public Broadcaster {
       }
       offset += static_cast<int64_t>(now);
     }
-    communicator.Finish();
+    try {
+      communicator.Finish();
+    } catch (const Error&) {
+      // All bytes are there; rank 0 has nothing to lose.
+    }
   }
 
  private:

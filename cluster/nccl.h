@@ -13,7 +13,8 @@ namespace tilery {
 class BroadcastBuffer {
  public:
   virtual ~BroadcastBuffer() = default;
-  virtual std::byte* data() = 0;  // the GPU's
+  virtual std::string card() const = 0;  // as Broadcaster::card
+  virtual std::byte* data() = 0;         // the GPU's
   virtual size_t size() const = 0;
   virtual void* stream() = 0;                              // a cudaStream_t
   virtual void Put(std::span<const std::byte> bytes) = 0;  // to its beginning; done on return

@@ -21,27 +21,25 @@ Checkpointer::~Checkpointer() {
   sqlite3_wal_hook(connection_, nullptr, nullptr);
 }
 
-// On the connection's thread. What it returns is the result of the commit, which has happened all
-// the same.
+// On the connection's thread. The commit has happened, so what fails here is no failure of it: the
+// log keeps all, and is moved another time.
 int Checkpointer::Committed(void* self, sqlite3* connection, const char* database, int pages) {
   auto& me = *static_cast<Checkpointer*>(self);
   {
-    const std::lock_guard lock(me.mutex_);
+    std::unique_lock lock(me.mutex_);
+    if (pages >= kTooMany) me.changed_.wait(lock, [&] { return !me.asked_; });
+    if (me.asked_) return SQLITE_OK;
     if (!me.rest_ && pages < kTooMany) {
-      if (pages < kPages || me.asked_) return SQLITE_OK;
-      me.asked_ = true;
-      me.changed_.notify_all();
+      me.asked_ = pages >= kPages;
+      if (me.asked_) me.changed_.notify_all();
       return SQLITE_OK;
     }
     me.rest_ = false;
   }
-  const int code =
-      sqlite3_wal_checkpoint_v2(connection, database, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
-  // The thread is at it, or another program reads: there will be another time.
-  return code == SQLITE_BUSY ? SQLITE_OK : code;
+  sqlite3_wal_checkpoint_v2(connection, database, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  return SQLITE_OK;
 }
 
-// What fails here is tried again; in the end the connection itself meets it, where it is told.
 void Checkpointer::Work() {
   sqlite3* own = nullptr;
   std::unique_lock lock(mutex_);
@@ -49,22 +47,27 @@ void Checkpointer::Work() {
     changed_.wait(lock, [this] { return asked_ || stops_; });
     if (stops_) break;
     lock.unlock();
-    if (own == nullptr) {
-      sqlite3_open_v2(file_.c_str(), &own, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
-      sqlite3_exec(own, "PRAGMA synchronous=NORMAL", nullptr, nullptr, nullptr);
-    }
-    const bool moved = Pass(own);
+    if (own == nullptr) own = Open();
+    const bool moved =
+        own != nullptr && sqlite3_wal_checkpoint_v2(own, nullptr, SQLITE_CHECKPOINT_PASSIVE,
+                                                    nullptr, nullptr) == SQLITE_OK;
     lock.lock();
     asked_ = false;
     rest_ = moved;
+    changed_.notify_all();
   }
   lock.unlock();
   sqlite3_close(own);
 }
 
-bool Checkpointer::Pass(sqlite3* own) {
-  return sqlite3_wal_checkpoint_v2(own, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr) ==
-         SQLITE_OK;
+sqlite3* Checkpointer::Open() const {
+  sqlite3* own = nullptr;
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+  if (sqlite3_open_v2(file_.c_str(), &own, flags, nullptr) == SQLITE_OK &&
+      sqlite3_exec(own, "PRAGMA synchronous=NORMAL", nullptr, nullptr, nullptr) == SQLITE_OK)
+    return own;
+  sqlite3_close(own);
+  return nullptr;
 }
 
 }  // namespace tilery

@@ -120,9 +120,8 @@ struct Coordinator::Impl {
       session->assembles_wanted = message.at("assembles").get<int64_t>();
       session->asked = true;
     } else if (type == "model") {
-      const WorkerReport& report = session->report;
-      model_pass.Ask({session->index, report.host, report.device}, message.at("can").get<bool>(),
-                     Now());
+      model_pass.Ask({session->index, session->report.host, message.at("card").get<std::string>()},
+                     message.at("can").get<bool>(), Now());
     } else if (type == "model_id") {
       model_pass.TakeId(session->index, message.at("id").get<std::string>());
     } else if (type == "profile") {

@@ -12,7 +12,7 @@ const Json kReadIt = {{"type", "model"}, {"id", ""}};
 }  // namespace
 
 void ModelPass::Ask(const Member& member, bool can, double now) {
-  ++asked_;
+  if (!asked_.insert(member.worker).second) return;
   if (since_ < 0) since_ = now;
   if (!can) return;
   if (state_ != State::kGathering || !options_.on) {
@@ -36,6 +36,7 @@ void ModelPass::TakeId(int32_t worker, const std::string& id) {
 
 // The others can't begin without it.
 void ModelPass::Left(int32_t worker) {
+  asked_.erase(worker);
   const auto its = std::find_if(members_.begin(), members_.end(),
                                 [&](const Member& member) { return member.worker == worker; });
   if (its == members_.end()) return;
@@ -46,7 +47,8 @@ void ModelPass::Left(int32_t worker) {
 
 std::vector<ModelPass::Answer> ModelPass::Look(const There& there, double now) {
   if (state_ == State::kGathering && !members_.empty()) {
-    const bool all = asked_ >= there.workers && there.hosts >= options_.hosts;
+    const bool all =
+        static_cast<int>(asked_.size()) >= there.workers && there.hosts >= options_.hosts;
     if (all || now - since_ >= kGather_s) {
       Choose();
       since_ = now;
@@ -58,11 +60,11 @@ std::vector<ModelPass::Answer> ModelPass::Look(const There& there, double now) {
 }
 
 void ModelPass::Choose() {
-  std::set<std::pair<std::string, std::string>> devices;
+  std::set<std::pair<std::string, std::string>> cards;
   std::set<std::string> hosts;
   std::vector<Member> chosen;
   for (const Member& member : members_) {
-    if (devices.emplace(member.host, member.device).second) {
+    if (cards.emplace(member.host, member.card).second) {
       chosen.push_back(member);
       hosts.insert(member.host);
     } else {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,17 @@ namespace tilery {
 
 struct ModelPassOptions {
   bool on = false;
-  int hosts = 1;        // that are expected to join at the start
+  // Links of hosts that are expected at the start: nodes, or ranks. Others may come, but nobody
+  // waits for them.
+  int hosts = 1;
   int least_hosts = 2;  // of the members: fewer read the file, which their host then has in memory
 };
 
 class ModelPass {
  public:
   struct Member {
-    int32_t worker = 0;        // UnitQueue::WorkerIndex
-    std::string host, device;  // two workers on one device can't both take part
+    int32_t worker = 0;      // UnitQueue::WorkerIndex
+    std::string host, card;  // two workers on one card can't both take part
   };
   // To be sent to a worker as it stands (message.h: model).
   struct Answer {
@@ -35,7 +38,8 @@ class ModelPass {
 
   explicit ModelPass(const ModelPassOptions& options) : options_(options) {}
 
-  // A worker asks; `can`: it could take part. `now`: the run's seconds.
+  // A worker asks, maybe again after its link broke; `can`: it could take part. `now`: the run's
+  // seconds.
   void Ask(const Member& member, bool can, double now);
   void TakeId(int32_t worker, const std::string& id);
   void Left(int32_t worker);  // it has ended
@@ -53,8 +57,8 @@ class ModelPass {
   const ModelPassOptions options_;
   State state_ = State::kGathering;
   std::vector<Member> members_;  // who wait for an answer; the first is rank 0
-  int asked_ = 0;
-  double since_ = -1;  // of the state; -1: nobody has asked
+  std::set<int32_t> asked_;      // who are there, or were when the group was made
+  double since_ = -1;            // of the state; -1: nobody has asked
   std::vector<Answer> answers_;
 };
 

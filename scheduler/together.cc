@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "io/error.h"
@@ -10,9 +12,10 @@
 namespace tilery {
 namespace {
 
+// Of an even number the lower one.
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -36,23 +39,34 @@ int64_t ModelBytes(const RunResult& result, const char* from) {
   return bytes;
 }
 
+// Of the last unit that was accepted, be it the item's last or not.
+double EndOf(const RunResult& result) {
+  double end = result.last_publish_s.value_or(0);
+  for (const WorkerReport& worker : result.workers) end = std::max(end, worker.last_s);
+  return end;
+}
+
 class Together {
  public:
   explicit Together(const RunResult& result)
-      : result_(result),
-        begin_(result.first_lease_s.value_or(0)),
-        end_(result.last_publish_s.value_or(result.wall_s)) {
-    std::vector<double> rates;
-    for (const WorkerReport& worker : result.workers)
-      if (const auto rate = RateOf(worker)) rates.push_back(*rate);
-    median_ = Median(std::move(rates));
+      : result_(result), begin_(result.first_lease_s.value_or(0)), end_(EndOf(result)) {
+    // What a worker that was killed had last told of its model's time is older than its last tile.
+    std::vector<double> rates, all;
+    for (const WorkerReport& worker : result.workers) {
+      const auto rate = RateOf(worker);
+      if (rate) all.push_back(*rate);
+      if (rate && Stayed(worker)) rates.push_back(*rate);
+    }
+    median_ = Median(rates.empty() ? std::move(all) : std::move(rates));
   }
 
   Json Figures() const {
     const double window = std::max(end_ - begin_, 0.0);
     double could = 0, there = 0;
     int64_t tiles = 0, read = 0, written = 0;
+    std::set<std::string> names;  // one that was started again is no other
     for (const WorkerReport& worker : result_.workers) {
+      names.insert(worker.id);
       could += RateOf(worker).value_or(median_) * There(worker);
       there += There(worker);
       tiles += worker.tiles;
@@ -64,7 +78,7 @@ class Together {
       efficiency = static_cast<double>(tiles) / could;
       worth = static_cast<double>(tiles) / could * there / window;
     }
-    return {{"workers", result_.workers.size()},
+    return {{"workers", names.size()},
             {"window_s", window},
             {"efficiency", std::move(efficiency)},
             {"worth", std::move(worth)},
@@ -113,7 +127,7 @@ class Together {
     Json stragglers = Json::array();
     for (const WorkerReport& worker : result_.workers) {
       const auto rate = RateOf(worker);
-      if (!rate || *rate >= kStragglerShare * median_) continue;
+      if (!rate || !Stayed(worker) || *rate >= kStragglerShare * median_) continue;
       stragglers.push_back({{"worker", worker.id},
                             {"host", Printable(worker.host)},
                             {"tiles_per_s", *rate},

@@ -16,19 +16,24 @@ class CudaBuffer final : public BroadcastBuffer {
   explicit CudaBuffer(int device) {
     cuda::Check(cudaSetDevice(device), "cudaSetDevice");
     // Not of the buffers that the engine keeps: it is gone before that is made.
-    cuda::Check(cudaMalloc(&data_, kPiece), "cudaMalloc", kPiece);
+    void* data = nullptr;
+    cuda::Check(cudaMalloc(&data, kPiece), "cudaMalloc", kPiece);
+    data_.reset(static_cast<std::byte*>(data));
     stream_ = std::make_unique<cuda::OwnStream>();
+    char card[32] = {};
+    cuda::Check(cudaDeviceGetPCIBusId(card, sizeof card, device), "cudaDeviceGetPCIBusId");
+    card_ = card;
   }
-  ~CudaBuffer() override { cudaFree(data_); }
 
-  std::byte* data() override { return static_cast<std::byte*>(data_); }
+  std::string card() const override { return card_; }
+  std::byte* data() override { return data_.get(); }
   size_t size() const override { return kPiece; }
   void* stream() override { return static_cast<cuda::Stream>(*stream_); }
   void Put(std::span<const std::byte> bytes) override {
-    Copy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
+    Copy(data_.get(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
   }
   void Get(std::span<std::byte> bytes) override {
-    Copy(bytes.data(), data_, bytes.size(), cudaMemcpyDeviceToHost);
+    Copy(bytes.data(), data_.get(), bytes.size(), cudaMemcpyDeviceToHost);
   }
   bool Idle() override {
     const cudaError_t state = cudaStreamQuery(*stream_);
@@ -43,8 +48,12 @@ class CudaBuffer final : public BroadcastBuffer {
     cuda::Check(cudaStreamSynchronize(*stream_), "cudaStreamSynchronize");
   }
 
-  void* data_ = nullptr;
+  struct Free {
+    void operator()(std::byte* data) const { cudaFree(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
   std::unique_ptr<cuda::OwnStream> stream_;
+  std::string card_;
 };
 
 }  // namespace

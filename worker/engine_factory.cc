@@ -51,6 +51,9 @@ std::unique_ptr<Engine> CreateEngine(const Backend& backend, const WorkerContext
                                    context.device_kind + "' with Torch " + context.torch +
                                    ": use one kind of device, or another work folder");
   }
+  // Beside a package the model itself runs what is not finite otherwise.
+  if (!context.package.empty() && !context.compiled_only)
+    CheckUnchanged(context.model, context.model_hash);
   // What was passed on has been looked at.
   if (context.model_at.empty()) CheckUnchanged(context.runs(), context.runs_hash());
   LoadLibraries(context.libraries, kRefusedExit);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "io/error.h"
@@ -31,8 +32,8 @@ void ModelSource::Get(WorkerContext& context) {
         how["members"] = seat.size;
         how["broadcast_s"] = std::chrono::duration<double>(Clock::now() - began).count();
       }
-    } catch (const Error& e) {
-      if (e.fault() != Fault::kTransient) throw;
+    } catch (const std::exception& e) {
+      // Whatever it is: what is lasting shows again where the file is read.
       how["not_passed_on"] = e.what();
       std::fprintf(stderr, "tilery-worker %s: the model is read from its file: %s\n",
                    worker_.c_str(), e.what());
@@ -48,10 +49,12 @@ std::unique_ptr<Broadcaster> ModelSource::Make() {
   try {
     if (broadcaster_) broadcaster = broadcaster_();
   } catch (...) {
-    send_({{"type", "model"}, {"can", false}});
+    send_({{"type", "model"}, {"can", false}, {"card", ""}});
     throw;
   }
-  send_({{"type", "model"}, {"can", broadcaster != nullptr}});
+  send_({{"type", "model"},
+         {"can", broadcaster != nullptr},
+         {"card", broadcaster ? broadcaster->card() : ""}});
   return broadcaster;
 }
 

@@ -20,7 +20,10 @@ namespace {
 PassedModel::PassedModel(const std::filesystem::path& file, const std::string& hash, int64_t bytes,
                          Broadcaster& broadcaster, const BroadcastSeat& seat)
     : file_(file) {
-  if (seat.rank == 0) return Send(broadcaster, seat, bytes);
+  if (seat.rank == 0) {
+    Send(broadcaster, seat, bytes);
+    return;
+  }
   Receive(broadcaster, seat, bytes);
   at_ = "/proc/self/fd/" + std::to_string(memory_.get());
   if (HashFile(at_) != hash) Fail("what was passed on is not " + Printable(file.string()));

@@ -235,6 +235,7 @@ std::shared_ptr<const BatchOutput> CudaLane::Careful(UnitMemory& unit, int64_t r
 void CudaLane::LoadCarefulModel() {
   GpuModelOptions options = ModelOptionsOf(context_.options, context_.device);
   options.model = context_.options.model;  // a compiled one has its precision built in
+  if (!context_.options.package.empty()) options.at.clear();  // that is the compiled one's
   options.precision = "fp32";
   options.layout = "nchw";
   options.batch = 1;

@@ -20,6 +20,7 @@ using ::testing::HasSubstr;
 
 class HostBuffer final : public BroadcastBuffer {
  public:
+  std::string card() const override { return "0000:17:00.0"; }
   std::byte* data() override { return memory_.data(); }
   size_t size() const override { return memory_.size(); }
   void* stream() override { return nullptr; }
@@ -54,6 +55,7 @@ TEST(Nccl, AllGetTheBytesOfRankZero) {
   const auto root = Make();
   ASSERT_NE(root, nullptr);
   const std::string id = root->NewId();
+  EXPECT_EQ(root->card(), "0000:17:00.0");
   EXPECT_EQ(id.size(), 256u);
   EXPECT_NE(id, root->NewId());
   constexpr int64_t kBytes = 3456;  // three whole pieces and one that is not

@@ -11,8 +11,8 @@ namespace {
 class ModelPassTest : public testing::Test {
  protected:
   void Ask(ModelPass& pass, int32_t worker, const std::string& host,
-           const std::string& device = "cuda:0", bool can = true, double now = 0) {
-    pass.Ask({worker, host, device}, can, now);
+           const std::string& card = "17:0", bool can = true, double now = 0) {
+    pass.Ask({worker, host, card}, can, now);
   }
   static std::map<int32_t, Json> Answers(ModelPass& pass, const ModelPass::There& there,
                                          double now) {
@@ -74,7 +74,7 @@ TEST_F(ModelPassTest, OneAloneReads) {
   EXPECT_EQ(Answers(pass, {1, 1}, 0), (Map{{0, Read()}}));
 }
 
-TEST_F(ModelPassTest, OfTwoOnOneDeviceTheSecondReads) {
+TEST_F(ModelPassTest, OfTwoOnOneCardTheSecondReads) {
   ModelPass pass({.on = true});
   Ask(pass, 0, "a");
   Ask(pass, 1, "a");
@@ -82,6 +82,21 @@ TEST_F(ModelPassTest, OfTwoOnOneDeviceTheSecondReads) {
   EXPECT_EQ(Answers(pass, {3, 2}, 0), (Map{{0, Root()}, {1, Read()}}));
   pass.TakeId(0, "1d");
   EXPECT_EQ(Answers(pass, {3, 2}, 0), (Map{{0, Seat("1d", 0, 2)}, {2, Seat("1d", 1, 2)}}));
+}
+
+TEST_F(ModelPassTest, WhoAsksAgainAfterABrokenLinkIsOne) {
+  ModelPass pass({.on = true});
+  Ask(pass, 0, "a");
+  Ask(pass, 0, "a");
+  EXPECT_EQ(Answers(pass, {2, 2}, 0), Map());
+  Ask(pass, 1, "b");
+  EXPECT_EQ(Answers(pass, {2, 2}, 0), (Map{{0, Root()}}));
+  // Nor does one count that has ended.
+  ModelPass other({.on = true});
+  Ask(other, 0, "a");
+  other.Left(0);
+  Ask(other, 1, "b");
+  EXPECT_EQ(Answers(other, {2, 2}, 0), Map());
 }
 
 TEST_F(ModelPassTest, WhoCannotTakePartIsNotWaitedFor) {

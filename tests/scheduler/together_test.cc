@@ -24,7 +24,7 @@ WorkerReport Worker(const std::string& id, const std::string& host, int64_t tile
 }
 
 // Work is given out from second 2 to second 12.
-RunResult Run(std::vector<WorkerReport> workers) {
+RunResult RunOf(std::vector<WorkerReport> workers) {
   RunResult result;
   result.status = "done";
   result.wall_s = 13;
@@ -36,7 +36,7 @@ RunResult Run(std::vector<WorkerReport> workers) {
 
 TEST(Together, IsOneIfNobodyEverWaits) {
   const Json json =
-      TogetherJson(Run({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 50, 10, 12)}));
+      TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 50, 10, 12)}));
   EXPECT_DOUBLE_EQ(json.at("efficiency"), 1);
   EXPECT_DOUBLE_EQ(json.at("worth"), 2);
   EXPECT_DOUBLE_EQ(json.at("imbalance"), 0);
@@ -47,7 +47,7 @@ TEST(Together, IsOneIfNobodyEverWaits) {
 TEST(Together, CountsWaitingByTheRateOfEach) {
   // The second could have run 50 tiles in these ten seconds, and ran 25.
   const Json json =
-      TogetherJson(Run({Worker("w0", "a", 100, 10, 12), Worker("w1", "b", 25, 5, 9)}));
+      TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), Worker("w1", "b", 25, 5, 9)}));
   EXPECT_DOUBLE_EQ(json.at("efficiency"), 125.0 / 150);
   EXPECT_DOUBLE_EQ(json.at("worth"), 2 * 125.0 / 150);
   EXPECT_DOUBLE_EQ(json.at("imbalance"), 10 / 7.5 - 1);
@@ -59,30 +59,49 @@ TEST(Together, CountsAWorkerOnlyWhileItIsThere) {
   late.joined_s = 8;
   WorkerReport dead = Worker("w2", "c", 30, 3, 5);
   dead.left_s = 5;
-  const Json json = TogetherJson(Run({Worker("w0", "a", 100, 10, 12), late, dead}));
+  const Json json = TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), late, dead}));
   EXPECT_DOUBLE_EQ(json.at("efficiency"), 1);
   EXPECT_DOUBLE_EQ(json.at("worth"), 1.7) << "3 devices, but for 17 of 30 seconds";
   EXPECT_DOUBLE_EQ(json.at("tail_s"), 0) << "who has gone is no tail";
 }
 
+TEST(Together, UnitsOfItemsThatAreNotDoneCountToo) {
+  RunResult result = RunOf({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 100, 10, 12)});
+  result.last_publish_s = 3;  // interrupted in the middle of a large item
+  const Json json = TogetherJson(result);
+  EXPECT_DOUBLE_EQ(json.at("window_s"), 10);
+  EXPECT_DOUBLE_EQ(json.at("efficiency"), 1);
+}
+
+TEST(Together, AWorkerThatWasStartedAgainIsOne) {
+  // What it had told of its model's time before it was killed was too little.
+  WorkerReport killed = Worker("w1", "a", 50, 2, 7);
+  killed.left_s = 7;
+  WorkerReport again = Worker("w1", "a", 50, 5, 12);
+  again.joined_s = 7;
+  const Json json = TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), killed, again}));
+  EXPECT_EQ(json.at("workers"), 2);
+  EXPECT_TRUE(json.at("stragglers").empty());
+}
+
 TEST(Together, AWorkerThatDidNothingWasThereAllTheSame) {
   const Json json =
-      TogetherJson(Run({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 0, 0, -1)}));
+      TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 0, 0, -1)}));
   EXPECT_DOUBLE_EQ(json.at("efficiency"), 0.5);
-  EXPECT_TRUE(TogetherJson(Run({})).at("efficiency").is_null());
+  EXPECT_TRUE(TogetherJson(RunOf({})).at("efficiency").is_null());
 }
 
 TEST(Together, NamesStragglersByTheRateOfTheirDevice) {
   const Json json =
-      TogetherJson(Run({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 79, 10, 12),
-                        Worker("w2", "b", 81, 10, 12), Worker("w3", "b", 100, 10, 12)}));
+      TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 79, 10, 12),
+                          Worker("w2", "b", 81, 10, 12), Worker("w3", "b", 100, 10, 12)}));
   ASSERT_EQ(json.at("stragglers").size(), 1u);
   EXPECT_EQ(json.at("stragglers")[0].at("worker"), "w1");
   EXPECT_DOUBLE_EQ(json.at("stragglers")[0].at("tiles_per_s"), 7.9);
 }
 
 TEST(Together, AddsUpBytesAndHosts) {
-  RunResult result = Run(
+  RunResult result = RunOf(
       {Worker("w0", "a", 10, 1, 12), Worker("w1", "a", 20, 2, 12), Worker("w2", "b", 30, 3, 12)});
   result.control_in_bytes = 11;
   result.control_out_bytes = 22;
@@ -104,10 +123,10 @@ TEST(Together, ThePageShowsItForSeveralWorkers) {
   const auto page = [](const RunResult& result) {
     return ReportHtml(ProfileJson(result, {}), result, SummaryJson(result, {}, "w"));
   };
-  ExpectWords(page(Run({Worker("w0", "a<b>", 100, 10, 12), Worker("w1", "c", 25, 5, 9),
-                        Worker("w2", "c", 50, 10, 12)})),
+  ExpectWords(page(RunOf({Worker("w0", "a<b>", 100, 10, 12), Worker("w1", "c", 25, 5, 9),
+                          Worker("w2", "c", 50, 10, 12)})),
               {"<h2>Together</h2>", "a&lt;b&gt;", "of the time at work", "model files passed on"});
-  EXPECT_EQ(page(Run({Worker("w0", "a", 100, 10, 12)})).find("Together"), std::string::npos);
+  EXPECT_EQ(page(RunOf({Worker("w0", "a", 100, 10, 12)})).find("Together"), std::string::npos);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Wire {
 class WireBroadcaster final : public Broadcaster {
  public:
   explicit WireBroadcaster(Wire& wire) : wire_(wire) {}
+  std::string card() const override { return "0000:17:00.0"; }
   std::string NewId() override { return "1d"; }
   void Run(const BroadcastSeat& seat, int64_t bytes, const BroadcastPiece& piece) override {
     if (seat.id != "1d" || seat.size != 2) throw Error(Fault::kTransient, "no such group");
@@ -97,7 +98,8 @@ TEST_F(ModelSourceTest, IsTheFileIfNobodyPassesItOn) {
   EXPECT_EQ(source_->words(), (Json{{"from", "file"}, {"bytes", 2500}}));
   context_.pass_model = true;
   Get({{{"type", "model"}, {"id", ""}}});
-  EXPECT_EQ(said_, (std::vector<Json>{{{"type", "model"}, {"can", true}}}));
+  EXPECT_EQ(said_,
+            (std::vector<Json>{{{"type", "model"}, {"can", true}, {"card", "0000:17:00.0"}}}));
   EXPECT_EQ(source_->words(), (Json{{"from", "file"}, {"bytes", 2500}}));
   EXPECT_EQ(context_.model_at, "");
 }
@@ -175,12 +177,15 @@ TEST_F(ModelSourceTest, AFileThatBecameShorterIsNotPassedOn) {
 TEST_F(ModelSourceTest, TheSchedulerIsToldIfThereIsNoWay) {
   make_ = nullptr;
   Get({});
-  EXPECT_EQ(said_, (std::vector<Json>{{{"type", "model"}, {"can", false}}}));
+  EXPECT_EQ(said_, (std::vector<Json>{{{"type", "model"}, {"can", false}, {"card", ""}}}));
   said_.clear();
   make_ = []() -> std::unique_ptr<Broadcaster> { throw Error(Fault::kTransient, "no memory"); };
   Get({});
-  EXPECT_EQ(said_, (std::vector<Json>{{{"type", "model"}, {"can", false}}}));
+  EXPECT_EQ(said_, (std::vector<Json>{{{"type", "model"}, {"can", false}, {"card", ""}}}));
   EXPECT_EQ(source_->words().at("not_passed_on"), "no memory");
+  make_ = []() -> std::unique_ptr<Broadcaster> { throw std::bad_alloc(); };
+  Get({});
+  EXPECT_EQ(source_->words().at("from"), "file");
 }
 
 TEST_F(ModelSourceTest, NobodyWaitsForASchedulerThatIsGone) {
