@@ -63,8 +63,10 @@ void Checkpointer::Work() {
 sqlite3* Checkpointer::Open() const {
   sqlite3* own = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+  // A connection that has read nothing does not know of the log, and moves nothing.
+  constexpr const char* kBegin = "PRAGMA synchronous=NORMAL; SELECT count(*) FROM sqlite_master";
   if (sqlite3_open_v2(file_.c_str(), &own, flags, nullptr) == SQLITE_OK &&
-      sqlite3_exec(own, "PRAGMA synchronous=NORMAL", nullptr, nullptr, nullptr) == SQLITE_OK)
+      sqlite3_exec(own, kBegin, nullptr, nullptr, nullptr) == SQLITE_OK)
     return own;
   sqlite3_close(own);
   return nullptr;

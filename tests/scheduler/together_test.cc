@@ -92,9 +92,9 @@ TEST(Together, AWorkerThatDidNothingWasThereAllTheSame) {
 }
 
 TEST(Together, NamesStragglersByTheRateOfTheirDevice) {
-  const Json json =
-      TogetherJson(RunOf({Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 79, 10, 12),
-                          Worker("w2", "b", 81, 10, 12), Worker("w3", "b", 100, 10, 12)}));
+  const Json json = TogetherJson(RunOf(
+      {Worker("w0", "a", 100, 10, 12), Worker("w1", "a", 79, 10, 12), Worker("w2", "b", 81, 10, 12),
+       Worker("w3", "b", 100, 10, 12), Worker("w4", "b", 100, 10, 12)}));
   ASSERT_EQ(json.at("stragglers").size(), 1u);
   EXPECT_EQ(json.at("stragglers")[0].at("worker"), "w1");
   EXPECT_DOUBLE_EQ(json.at("stragglers")[0].at("tiles_per_s"), 7.9);
