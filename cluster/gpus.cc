@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
+#include "cluster/sysfs.h"
 #include "io/error.h"
 
 namespace tilery {
@@ -82,13 +81,6 @@ class Nvml {
   std::string why_;
 };
 
-std::string FirstLine(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 // Cards whose device files this process sees.
 std::vector<std::string> CardFiles() {
   std::vector<std::string> cards;
@@ -137,20 +129,13 @@ std::string Listed(const std::vector<Gpu>& gpus) {
   return there.empty() ? "no GPU that this process may use" : there;
 }
 
-std::optional<int> Number(const std::string& text) {
-  int number = -1;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
-}
-
 // Whether the word is "cuda:N" or "cuda:N:M" and means this one.
 bool NamesByNumber(const std::string& word, const Gpu& gpu) {
   if (!word.starts_with("cuda:")) return false;
   const size_t colon = word.find(':', 5);
-  if (Number(word.substr(5, colon - 5)) != gpu.number) return false;
+  if (WholeNumber(word.substr(5, colon - 5)) != gpu.number) return false;
   return colon == std::string::npos ||
-         (gpu.part >= 0 && Number(word.substr(colon + 1)) == gpu.part);
+         (gpu.part >= 0 && WholeNumber(word.substr(colon + 1)) == gpu.part);
 }
 
 bool NamesByUuid(const std::string& word, const Gpu& gpu) {
@@ -299,7 +284,7 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus, const char* value) {
     std::string word = all.substr(begin, end - begin);
     begin = end + 1;
     std::erase_if(word, [](unsigned char c) { return std::isspace(c) != 0; });
-    const std::optional<int> number = Number(word);
+    const std::optional<int> number = WholeNumber(word);
     const auto its = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
       return number ? gpu.number == *number : NamesByUuid(word, gpu);
     });

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
+
+#include "cluster/sysfs.h"
 
 namespace tilery {
 namespace {
@@ -33,21 +33,6 @@ class KernelSet {
   const int size_;
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
 };
-
-std::string FirstLine(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::optional<int> Number(std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, number);
-  if (status != std::errc() || stop != end || number < 0) return std::nullopt;
-  return number;
-}
 
 // Cores in order, each with its hyperthreads: cut into pieces, few cores have two workers.
 void OrderByCore(const fs::path& cpus, std::vector<int>& node) {
@@ -162,9 +147,9 @@ CpuSet CpuSetFrom(const std::string& text) {
     const size_t end = std::min(all.find(',', begin), all.size());
     const std::string_view range = all.substr(begin, end - begin);
     const size_t dash = range.find('-');
-    const std::optional<int> first = Number(range.substr(0, dash));
+    const std::optional<int> first = WholeNumber(range.substr(0, dash));
     const std::optional<int> last =
-        dash == std::string_view::npos ? first : Number(range.substr(dash + 1));
+        dash == std::string_view::npos ? first : WholeNumber(range.substr(dash + 1));
     if (!first || !last || *last >= kMostCpus) return {};
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
     begin = end + 1;
@@ -181,7 +166,7 @@ std::vector<NumaNode> ReadNumaNodes(const fs::path& sysfs, const CpuSet& usable)
   for (const auto& entry : fs::directory_iterator(sysfs / "devices/system/node", error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("node")) continue;
-    const std::optional<int> number = Number(std::string_view(name).substr(4));
+    const std::optional<int> number = WholeNumber(std::string_view(name).substr(4));
     if (!number) continue;
     NumaNode node{*number, {}};
     // Nodes may have memory alone.
@@ -201,7 +186,7 @@ std::vector<NumaNode> ReadNumaNodes(const fs::path& sysfs, const CpuSet& usable)
 
 int NumaNodeOf(const fs::path& sysfs, const std::string& pci) {
   if (pci.empty()) return kNoNode;
-  return Number(FirstLine(sysfs / "bus/pci/devices" / pci / "numa_node")).value_or(kNoNode);
+  return WholeNumber(FirstLine(sysfs / "bus/pci/devices" / pci / "numa_node")).value_or(kNoNode);
 }
 
 std::vector<CpuShare> ShareCpus(const std::vector<NumaNode>& nodes, const std::vector<int>& near,

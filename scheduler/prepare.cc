@@ -1,13 +1,13 @@
 #include "scheduler/prepare.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "cluster/numa.h"
 #include "io/error.h"
 #include "scheduler/probe_client.h"
 
@@ -100,8 +100,7 @@ Contract CompleteContract(const Job& job, const ModelFile& model,
 }
 
 int UsableCpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  if (const CpuSet cpus = UsableCpuList(); !cpus.empty()) return static_cast<int>(cpus.size());
   return std::max(1u, std::thread::hardware_concurrency());
 }
 

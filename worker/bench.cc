@@ -1,7 +1,5 @@
 #include "worker/bench.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -9,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cluster/numa.h"
 #include "io/error.h"
 #include "scheduler/bench_wire.h"
 #include "worker/engine_factory.h"
@@ -23,10 +22,7 @@ constexpr double kWarmUp = 0.1;  // of the time of measuring
 constexpr int kWarmUpBatches = 3;
 constexpr int kMostHands = 8;
 
-int UsableCores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
+int UsableCores() { return std::max(1, static_cast<int>(UsableCpuList().size())); }
 
 struct LaneRun {
   int64_t batches = 0;

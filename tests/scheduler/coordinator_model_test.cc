@@ -48,40 +48,43 @@ class CoordinatorModel : public CoordinatorFixture {
   std::unique_ptr<Member> Join(const std::string& id) {
     return std::make_unique<Member>(coordinator_->port(), options_.token, ledger_->epoch(), id);
   }
+  // Both ask, and one of them is told to make the group's id.
+  void AskBoth() {
+    a_ = Join("w0");
+    b_ = Join("w1");
+    a_->Ask();
+    b_->Ask();
+    Await([this] { return a_->heard().size() + b_->heard().size() == 1; });
+    const bool first = !a_->heard().empty();
+    root_ = (first ? a_ : b_).get();
+    other_ = (first ? b_ : a_).get();
+    EXPECT_EQ(root_->heard()[0], (Json{{"type", "model"}, {"root", true}}));
+  }
   void End() {
     coordinator_->Drain("the test has seen enough");
     EXPECT_EQ(Result().status, "interrupted");
   }
+
+  std::unique_ptr<Member> a_, b_;
+  Member *root_ = nullptr, *other_ = nullptr;
 };
 
 TEST_F(CoordinatorModel, GivesEachItsSeat) {
   Begin();
-  const auto a = Join("w0"), b = Join("w1");
-  a->Ask();
-  b->Ask();
-  Await([&] { return a->heard().size() + b->heard().size() == 1; });
-  const bool first = !a->heard().empty();
-  Member& root = first ? *a : *b;
-  Member& other = first ? *b : *a;
-  EXPECT_EQ(root.heard()[0], (Json{{"type", "model"}, {"root", true}}));
-  root.Say({{"type", "model_id"}, {"id", "1d"}});
-  Await([&] { return root.heard().size() == 2 && other.heard().size() == 1; });
-  EXPECT_EQ(root.heard()[1], (Json{{"type", "model"}, {"id", "1d"}, {"rank", 0}, {"size", 2}}));
-  EXPECT_EQ(other.heard()[0], (Json{{"type", "model"}, {"id", "1d"}, {"rank", 1}, {"size", 2}}));
+  AskBoth();
+  root_->Say({{"type", "model_id"}, {"id", "1d"}});
+  Await([&] { return root_->heard().size() == 2 && other_->heard().size() == 1; });
+  EXPECT_EQ(root_->heard()[1], (Json{{"type", "model"}, {"id", "1d"}, {"rank", 0}, {"size", 2}}));
+  EXPECT_EQ(other_->heard()[0], (Json{{"type", "model"}, {"id", "1d"}, {"rank", 1}, {"size", 2}}));
   End();
 }
 
 TEST_F(CoordinatorModel, IfTheRootSaysFarewellTheOtherReads) {
   Begin();
-  const auto a = Join("w0"), b = Join("w1");
-  a->Ask();
-  b->Ask();
-  Await([&] { return a->heard().size() + b->heard().size() == 1; });
-  const bool first = !a->heard().empty();
-  (first ? *a : *b).Say({{"type", "bye"}});
-  Member& other = first ? *b : *a;
-  Await([&] { return other.heard().size() == 1; });
-  EXPECT_EQ(other.heard()[0], (Json{{"type", "model"}, {"id", ""}}));
+  AskBoth();
+  root_->Say({{"type", "bye"}});
+  Await([&] { return other_->heard().size() == 1; });
+  EXPECT_EQ(other_->heard()[0], (Json{{"type", "model"}, {"id", ""}}));
   End();
 }
 
