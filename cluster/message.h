@@ -70,7 +70,7 @@ namespace tilery {
 
 using Json = nlohmann::json;
 
-inline constexpr int kProtocol = 5;
+inline constexpr int kProtocol = 6;
 inline constexpr size_t kMaxHello = 4096;
 inline constexpr size_t kMaxFrame = 64 << 20;
 

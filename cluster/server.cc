@@ -1,5 +1,8 @@
 #include "cluster/server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <array>
 #include <boost/asio.hpp>
 #include <chrono>
@@ -19,6 +22,17 @@ using Clock = std::chrono::steady_clock;
 using Failure = boost::system::error_code;
 
 constexpr auto kSlice = std::chrono::milliseconds(5);  // of handling before Poll returns
+
+// Each peer takes a descriptor, and a process has 1,024 of them unless it asks for more.
+void AskForDescriptors() {
+  constexpr rlim_t kEnough = 65'536;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, kEnough);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));  // without, later peers wait
+}
 
 }  // namespace
 
@@ -45,6 +59,7 @@ struct ControlServer::Impl {
 
   Impl(const std::vector<std::string>& addresses, std::string token_in, Handlers handlers_in)
       : token(std::move(token_in)), handlers(std::move(handlers_in)) {
+    AskForDescriptors();
     // The first address takes any free port, which another program may have on the next address.
     constexpr int kPortsTried = 16;
     for (int tried = 1; !Listen(addresses, tried == kPortsTried); ++tried) doors.clear();

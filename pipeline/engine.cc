@@ -15,6 +15,7 @@
 
 #include "io/error.h"
 #include "pipeline/batch.h"
+#include "pipeline/batch_slots.h"
 #include "pipeline/device.h"
 #include "pipeline/work_check.h"
 
@@ -200,7 +201,7 @@ class LanesEngine final : public Engine {
   // be had now and the caller has better to do than to `wait`.
   Batch Take(bool wait) {
     std::unique_lock lock(mutex_);
-    const int64_t size = options_.numerics.batch;
+    const int64_t size = slots_.size();
     const auto ready = [&] {
       if (stopping_) return true;
       if (!without_model_.empty()) return true;
@@ -249,7 +250,7 @@ class LanesEngine final : public Engine {
     const bool mixed = Mixed(batch);
     const auto finite = [&](size_t i) {
       const auto scope = HostScope(Stage::kBlend, batch[i], 0);
-      return output->Finite(static_cast<int64_t>(i));
+      return output->Finite(slots_[static_cast<int64_t>(i)]);
     };
     // What is looked at is blended at once, while it lies in the cache; a device that runs behind
     // prefers to be asked for much at a time.
@@ -267,12 +268,12 @@ class LanesEngine final : public Engine {
           continue;
         }
         size_t end = i + 1;
-        while (end < batch.size() && end - i < together && Follows(batch[end - 1], batch[end]) &&
+        while (end < batch.size() && end - i < together && Neighbours(batch, end - 1) &&
                (mixed || finite(end))) {
           ++end;
         }
         batch[i].unit->Accept(batch[i].run, static_cast<int64_t>(end - i), output,
-                              static_cast<int64_t>(i), HostProfile());
+                              slots_[static_cast<int64_t>(i)], HostProfile());
         i = end;
       }
     } catch (...) {  // the device has failed under the batch; nothing of it can be tried again here
@@ -340,16 +341,22 @@ class LanesEngine final : public Engine {
                                    used * options_.channels_in * Product(options_.tile) * 4);
       for (int64_t i = 0, end; i < used; i = end) {
         end = i + 1;
-        while (end < used && Follows(batch[end - 1], batch[end])) ++end;
-        lane.Gather(i, batch[i].unit->memory(), batch[i].run, end - i);
+        while (end < used && Neighbours(batch, static_cast<size_t>(end - 1))) ++end;
+        lane.Gather(slots_[i], batch[i].unit->memory(), batch[i].run, end - i);
       }
       // A copy of a real tile: filling that the model has never a reason to refuse.
-      for (int64_t i = used; i < options_.numerics.batch; ++i) lane.Repeat(used - 1, i);
+      for (int64_t i = used; i < slots_.size(); ++i) lane.Repeat(slots_[used - 1], slots_[i]);
+      for (const int64_t slot : slots_.unused()) lane.Repeat(slots_[used - 1], slot);
     }
     const auto scope = HostScope(Stage::kCompute, batch.front(), 0);
     auto output = lane.Forward();
     ++finished_batches_;
     return output;
+  }
+
+  // Whether the run after the `i`th of a batch follows it in its unit and by its slot.
+  bool Neighbours(const Batch& batch, size_t i) const {
+    return Follows(batch[i], batch[i + 1]) && slots_.Follows(static_cast<int64_t>(i));
   }
 
   // What the host does counts as the stage's time, unless the device works by itself.
@@ -360,6 +367,7 @@ class LanesEngine final : public Engine {
   }
 
   const EngineOptions options_;
+  const BatchSlots slots_{options_.numerics.slots, options_.numerics.batch};
   std::unique_ptr<Device> device_;
   Profile& profile_;
   std::atomic<int64_t> finished_batches_{0};

@@ -155,6 +155,8 @@ struct ModelProbe {
   int32_t channels_in = 0;  // 0 = none of 3, 1, 4, 2 ran
   int32_t channels_out = 0;
   Scale scale;
+  bool apart = true;  // what it makes of a tile depends neither on its slot nor on what is beside
+                      // it in a batch
 };
 // channels_in, dims: 0 = unknown (dims must be known). `tile`: shape to try.
 ModelProbe ProbeModel(const std::filesystem::path& model, int dims, int32_t channels_in,

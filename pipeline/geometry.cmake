@@ -1,6 +1,7 @@
-# Pure geometry: tiles, windows, units and seams. A library of its own, since the scheduler plans with it and
+# Pure arithmetic: tiles, windows, units and seams, slots of a batch. A library of its own, since the scheduler plans with it and
 # must not link LibTorch.
 add_library(tilery_geometry STATIC
+  batch_slots.cc
   blocks.cc
   geometry.cc
   window.cc)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -35,6 +36,37 @@ void Read(const std::vector<int64_t>& out, int dims, const Index& tile, ModelPro
   probe.channels_out = static_cast<int32_t>(out[1]);
   for (int a = 3 - dims; a < 3; ++a) {
     probe.scale[a] = Rational::Of(out[2 + a - (3 - dims)], tile[a]);
+  }
+}
+
+// Whether a tile gives the same in both slots of a batch of two, and beside itself as beside
+// another one. A model that runs only one tile at a time has none beside it.
+bool GivesTilesApart(Model& model, int dims, int32_t channels, const Index& tile) {
+  const int64_t values = channels * Product(tile);
+  const std::vector<float> both = TrialValues(2 * values);  // two different ones
+  std::vector<int64_t> shape{2, channels};
+  shape.insert(shape.end(), tile.end() - dims, tile.end());
+  const auto outputs = [&](int64_t first, int64_t second) {
+    std::vector<float> input(both.begin() + first * values, both.begin() + (first + 1) * values);
+    input.insert(input.end(), both.begin() + second * values, both.begin() + (second + 1) * values);
+    const ModelOutput out = model.Run(input.data(), shape);
+    int64_t count = 1;
+    for (const int64_t extent : out.shape) count *= extent;
+    return std::vector<float>(out.data, out.data + count);
+  };
+  try {
+    const auto same = [](const std::vector<float>& a, size_t slot, const std::vector<float>& b,
+                         size_t other) {
+      const size_t count = a.size() / 2;
+      return a.size() == b.size() && std::memcmp(a.data() + slot * count, b.data() + other * count,
+                                                 count * sizeof(float)) == 0;
+    };
+    const std::vector<float> mixed = outputs(0, 1), turned = outputs(1, 0);
+    const std::vector<float> a = outputs(0, 0), b = outputs(1, 1);
+    return same(a, 0, a, 1) && same(b, 0, b, 1) && same(mixed, 0, a, 0) && same(mixed, 1, b, 1) &&
+           same(turned, 0, b, 0) && same(turned, 1, a, 1);
+  } catch (const Error&) {
+    return true;
   }
 }
 
@@ -88,6 +120,7 @@ ModelProbe ProbeModel(const std::filesystem::path& path, int dims, int32_t chann
         probe.channels_in = channels;
         Read(out, dims, tile, probe);
         CheckScale(*model, dims, tile, probe);
+        probe.apart = GivesTilesApart(*model, dims, channels, tile);
         probe.runs = true;
         return probe;
       } catch (const Error& e) {

@@ -53,10 +53,11 @@ struct Trial {
   enum class End { kRan, kNoMemory, kFailed };
   ModelForm form;
   End end = End::kRan;
-  double tiles_per_s = 0;  // of one lane
-  int64_t bytes = 0;       // of the device's memory that it held at most, all lanes together
-  double seconds = 0;      // that the trial took
-  std::string how;         // "CUDA graph", "eager: <why>"; else what went wrong
+  std::string slots = "all";  // of a batch, that give equal bytes (pipeline/batch_slots.h)
+  double tiles_per_s = 0;     // of one lane, in these slots
+  int64_t bytes = 0;          // of the device's memory that it held at most, all lanes together
+  double seconds = 0;         // that the trial took
+  std::string how;            // "CUDA graph", "eager: <why>"; else what went wrong
 };
 const char* TrialEndName(Trial::End end);  // "ran", "no memory", "failed"
 
@@ -85,7 +86,7 @@ class ErrorSum {
 
 struct TuneResult {
   ModelForm form;
-  std::string how;  // as Trial
+  std::string how, slots = "all";  // as Trial
   double tiles_per_s = 0;
   int64_t bytes = 0;   // as Trial
   int64_t memory = 0;  // bytes that models were allowed

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "io/error.h"
+#include "pipeline/batch_slots.h"
 
 namespace tilery {
 namespace {
@@ -47,6 +48,7 @@ void CheckOptions(const EngineOptions& o) {
   require(o.lanes >= 1, "lanes is " + std::to_string(o.lanes) + ", at least 1 is needed");
   require(o.numerics.batch >= 1,
           "batch is " + std::to_string(o.numerics.batch) + ", at least 1 is needed");
+  static_cast<void>(BatchSlots(o.numerics.slots, o.numerics.batch));
   require(o.dims == 2 || o.dims == 3, "dims is " + std::to_string(o.dims) + ", it may be 2 or 3");
   require(o.channels_in >= 1 && o.channels_out >= 1, "a model has at least one channel");
   for (int a = 0; a < 3; ++a) {

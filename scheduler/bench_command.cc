@@ -77,6 +77,7 @@ Json Described(const BenchOptions& options, const BenchSetup& setup) {
           {"precision", c.precision},
           {"layout", c.layout},
           {"batch", c.batch},
+          {"slots", c.slots},
           {"lanes", c.lanes},
           {"dims", setup.resolved.dims},
           {"tile", Extents(setup.resolved.tile)},

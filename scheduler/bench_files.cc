@@ -45,6 +45,7 @@ void LeaveForm(const BenchSetup& setup, const Numerics& device, const fs::path& 
   record.tile = context.tile;
   record.numerics = device;
   record.numerics.batch = context.batch;
+  record.numerics.slots = context.slots;
   record.numerics.precision = context.precision;
   record.numerics.layout = context.layout;
   record.numerics.package = setup.package_hash;

@@ -64,8 +64,11 @@ std::string BenchTable(const Json& d) {
   const auto text = [&](const char* key) { return Shown(d.at(key)); };
   std::string out =
       fmt::format("{}\n{}, Torch {}\n", text("model"), text("device_kind"), text("torch"));
-  out += fmt::format("{}, {}, batch {}, lanes {}, tile {}, overlap {}{}{}\n", text("precision"),
-                     text("layout"), text("batch"), text("lanes"), text("tile"), text("overlap"),
+  const std::string slots = d.value("slots", std::string("all"));
+  out += fmt::format("{}, {}, batch {}{}, lanes {}, tile {}, overlap {}{}{}\n", text("precision"),
+                     text("layout"), text("batch"),
+                     slots == "all" ? "" : " (slots " + Printable(slots) + " are used)",
+                     text("lanes"), text("tile"), text("overlap"),
                      text("package").empty() ? "" : ", package ", text("package"));
   std::string size;
   for (const Json& n : d.at("size")) size += (size.empty() ? "" : "x") + n.dump();

@@ -123,6 +123,7 @@ void DecideForm(const BenchOptions& options, const Job& job, const Prepared& pre
       const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
       const Numerics numerics = ChooseForCpu(job, prepared, device, folder, say);
       context.batch = numerics.batch;
+      context.slots = numerics.slots;
       context.layout = numerics.layout;
       context.package = PackageFile(folder, numerics.package).string();
       context.package_hash = numerics.package;
@@ -153,6 +154,7 @@ void DecideForm(const BenchOptions& options, const Job& job, const Prepared& pre
   const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
   const GpuChoice choice = ChooseForGpu(job, prepared, devices, device, folder, say, warnings);
   context.batch = choice.numerics.batch;
+  context.slots = choice.numerics.slots;
   context.precision = choice.numerics.precision;
   context.layout = choice.numerics.layout;
   context.package = choice.package.string();

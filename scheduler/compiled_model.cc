@@ -78,6 +78,29 @@ std::optional<Numerics> Known(const fs::path& work, const std::string& model_key
   return n;
 }
 
+// Whether what the model makes of a tile is the same wherever it is in a batch, and beside
+// whatever. One that can't be tried says why when it runs.
+bool GivesTilesApart(const Prepared& prepared) {
+  const ItemParams& params = prepared.resolved.plan.params[0];
+  ProbeRequest request;
+  request.model = prepared.model.path;
+  request.model_hash = prepared.model.Key();
+  for (const OperatorLibrary& library : prepared.model.libraries)
+    request.libraries.push_back(library.path);
+  request.dims = prepared.resolved.dims;
+  request.channels_in = params.transfer.model_in;
+  request.tile = params.tiling.tile;
+  for (int a = 3 - request.dims; a < 3; ++a)
+    request.tile[a] =
+        std::min(request.tile[a], ProbedExtent(request.dims, params.tiling.multiple[a]));
+  std::vector<std::string> warnings;  // the same as those of the question for the device
+  try {
+    return AskWorker(request, CpuSeat(), warnings).apart;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 int64_t UsualBatch(const std::vector<int64_t>& tile, int dims, bool cpu) {
@@ -140,9 +163,22 @@ Numerics ChooseForCpu(const Job& job, const Prepared& prepared, const ProbeAnswe
   numerics.device_kind = device.device_kind;
   numerics.torch = device.torch;
   const ModelFile& model = prepared.model;
-  if (!model.compiled_only() || plan.params.empty()) return numerics;
-
+  if (plan.params.empty()) return numerics;
   const Tiling& tiling = plan.params[0].tiling;
+  if (!model.compiled_only()) {
+    const int64_t batch = job.execution.batch.value_or(
+        CpuBatch(tiling.tile, tiling.scale, job.execution.unit_memory));
+    if (batch == 1 || !job.execution.numerics_file.empty() || GivesTilesApart(prepared))
+      return numerics;
+    say(
+        fmt::format("what {} makes of a tile depends on its place in a batch or on the others of "
+                    "it: each tile runs without others{}",
+                    Printable(model.path),
+                    job.execution.batch ? ", beside copies of itself (execution.batch)" : ""));
+    numerics.batch = job.execution.batch.value_or(1);
+    if (numerics.batch > 1) numerics.slots = "0";
+    return numerics;
+  }
   const bool given = model.kind == "package";
   numerics.batch = job.execution.batch.value_or(
       given ? FactsOfPackage(model.path).batch

@@ -33,7 +33,8 @@ void CheckMayCompile(const Job& job, const ModelFile& model);
 std::vector<CompiledPackage> PackagesOf(const ModelFile& model, CompileRequest wanted,
                                         const SayLine& say);
 
-// How a job's model runs on the CPU: fp32, as it is (batch 0: to be decided), or in the package
+// How a job's model runs on the CPU: fp32, as it is (batch 0: to be decided; one tile at a time
+// where what it makes of a tile depends on the rest of a batch), or in the package
 // that is then in the work folder. One that an earlier run of this work folder went by is gone on
 // with. Errors as PackagesOf, all Error(kUsage); PrecisionOf; Error(kOutput).
 Numerics ChooseForCpu(const Job& job, const Prepared& prepared, const ProbeAnswer& device,

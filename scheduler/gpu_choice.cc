@@ -287,6 +287,7 @@ class Chooser {
   GpuChoice Take() const {
     GpuChoice choice;
     choice.numerics.batch = tuning_.batch;
+    choice.numerics.slots = tuning_.slots;
     choice.numerics.precision = request_.precision;
     choice.numerics.layout = tuning_.layout;
     choice.numerics.device_kind = device_.device_kind;
@@ -300,6 +301,7 @@ class Chooser {
     const auto& error = tuning_.error;
     choice.graph = tuning_.graph;
     choice.report = {{"how", tuning_.how},
+                     {"slots", tuning_.slots},
                      {"graph", tuning_.graph},
                      {"compiled", tuning_.package >= 0},
                      {"layout", tuning_.layout},

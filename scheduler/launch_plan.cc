@@ -97,6 +97,7 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Device
     context.model_out = params[0].transfer.model_out;
   }
   context.batch = record.numerics.batch;
+  context.slots = record.numerics.slots;
   context.precision = record.numerics.precision;
   context.layout = record.numerics.layout;
   context.package_hash = record.numerics.package;

@@ -7,6 +7,7 @@
 
 #include "io/error.h"
 #include "io/file.h"
+#include "pipeline/batch_slots.h"
 
 namespace tilery {
 namespace {
@@ -24,6 +25,7 @@ Json ToRecordJson(const NumericsRecord& record) {
           {"torch", record.numerics.torch},
           {"tile", record.tile},
           {"batch", record.numerics.batch},
+          {"slots", record.numerics.slots},
           {"layout", record.numerics.layout},
           {"precision", record.numerics.precision},
           {"package", record.numerics.package},
@@ -37,6 +39,7 @@ NumericsRecord FromRecordJson(const Json& json) {
   record.numerics.torch = json.at("torch");
   record.tile = json.value("tile", record.tile);
   record.numerics.batch = json.at("batch");
+  record.numerics.slots = json.value("slots", record.numerics.slots);
   record.numerics.layout = json.at("layout");
   record.numerics.precision = json.at("precision");
   record.numerics.package = json.value("package", std::string());
@@ -75,6 +78,11 @@ void CheckMeetable(const Json& given, const NumericsRecord& record, const Numeri
   }
   if (record.numerics.batch < 1 || record.numerics.batch > kLargestBatch)
     refuse("batch", record.numerics.batch, fmt::format("1 to {}", kLargestBatch));
+  try {
+    static_cast<void>(BatchSlots(record.numerics.slots, record.numerics.batch));
+  } catch (const Error& e) {
+    throw Error(Fault::kUsage, fmt::format("--numerics {}: {}", Printable(path), e.what()));
+  }
   for (const char* key :
        {"numerics_number", "layout", "precision", "package", "intra_op_threads"}) {
     const Json value = given.value(key, Json());
@@ -167,8 +175,9 @@ NumericsRecord DecideNumerics(const Job& job, const Resolved& resolved,
     // job's own doing (its tile, its unit_memory), all else is that of the machine or the program.
     // So are layout and package on the same tile.
     const bool same_tile = old->value("tile", Json()) == wanted.at("tile");
+    const bool same_batch = same_tile && old->value("batch", Json()) == wanted.at("batch");
     const auto own_doing = [&](const std::string& key) {
-      return key == "batch" || key == "tile" ||
+      return key == "batch" || key == "tile" || (!same_batch && key == "slots") ||
              (!same_tile && (key == "layout" || key == "package"));
     };
     const bool same_model = old->at("model_hash") == wanted.at("model_hash");

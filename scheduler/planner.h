@@ -45,6 +45,6 @@ inline constexpr int64_t kMostUnits = int64_t{1} << 24;
 // Tiles of the grid over an item, without making it.
 int64_t GridTiles(const Index& shape, const Tiling& tiling);
 
-inline constexpr int kNumericsNumber = 3;  // raised only when bytes may change
+inline constexpr int kNumericsNumber = 4;  // raised only when bytes may change
 
 }  // namespace tilery

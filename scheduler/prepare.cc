@@ -74,7 +74,7 @@ Contract Probe(const Contract& said, const std::vector<InputHeader>& inputs, con
     int64_t multiple = 1;
     if (said.multiple)
       multiple = (*said.multiple)[said.multiple->size() == 1 ? 0 : a - (3 - request.dims)];
-    request.tile[a] = RoundUp(request.dims == 2 ? 64 : 32, multiple);
+    request.tile[a] = ProbedExtent(request.dims, multiple);
   }
   const ProbeAnswer answer = AskWorker(request, CpuSeat(), warnings);
   if (!answer.runs)

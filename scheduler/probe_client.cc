@@ -50,12 +50,15 @@ ProbeAnswer FromAnswer(const Json& json) {
   answer.channels_out = json.at("channels_out");
   for (int a = 0; a < 3; ++a)
     answer.scale[a] = {json.at("scale").at(2 * a), json.at("scale").at(2 * a + 1)};
+  answer.apart = json.value("apart", answer.apart);
   answer.device_kind = json.at("numerics").at("device_kind");
   answer.torch = json.at("numerics").at("torch");
   return answer;
 }
 
 }  // namespace
+
+int64_t ProbedExtent(int dims, int64_t multiple) { return RoundUp(dims == 2 ? 64 : 32, multiple); }
 
 fs::path SelfExecutable() { return fs::read_symlink("/proc/self/exe"); }
 

@@ -31,8 +31,13 @@ struct ProbeAnswer {
   std::string error;
   int32_t channels_in = 0, channels_out = 0;
   Scale scale;
+  bool apart = true;  // what it makes of a tile depends neither on its slot nor on what is beside
+                      // it in a batch
   std::string device_kind, torch;
 };
+
+// Of the tile that a model is tried with, along an axis where it takes multiples of `multiple`.
+int64_t ProbedExtent(int dims, int64_t multiple);
 
 // One question to such a child.
 struct ChildQuestion {

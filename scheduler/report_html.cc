@@ -244,6 +244,8 @@ std::string Form(const Json& job) {
   std::string out = " &middot; " + Escape(job.at("layout")) +
                     (job.at("compiled").get<bool>() ? " &middot; compiled" : "") + " &middot; " +
                     Escape(tuning.value("how", std::string()));
+  const std::string slots = tuning.value("slots", std::string("all"));
+  if (slots != "all") out += " &middot; slots " + Escape(slots) + " of a batch";
   const Json error = tuning.value("error_against_fp32", Json::object());
   if (error.value("tiles", int64_t{0}) > 0)
     out +=

@@ -12,6 +12,7 @@ Tuning FromAnswer(const Json& answer) {
   form.at("package").get_to(tuning.package);
   form.at("graph").get_to(tuning.graph);
   tuned.at("how").get_to(tuning.how);
+  tuned.at("slots").get_to(tuning.slots);
   tuned.at("tiles_per_s").get_to(tuning.tiles_per_s);
   tuned.at("bytes").get_to(tuning.bytes);
   const Json& error = tuned.at("output_error");

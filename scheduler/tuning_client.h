@@ -43,8 +43,9 @@ struct Tuning {
   int64_t batch = 1;
   std::string layout = "nchw";
   bool graph = true;
-  int package = -1;  // index into the request's; -1: the model as it is
-  std::string how;   // "CUDA graph", "eager: <why>"
+  int package = -1;           // index into the request's; -1: the model as it is
+  std::string how;            // "CUDA graph", "eager: <why>"
+  std::string slots = "all";  // of a batch, that are used (pipeline/batch_slots.h)
   double tiles_per_s = 0;
   int64_t bytes = 0;  // of device memory
   struct {

@@ -51,6 +51,7 @@ Json ToJson(const WorkerContext& c) {
           {"model_in", c.model_in},
           {"model_out", c.model_out},
           {"batch", c.batch},
+          {"slots", c.slots},
           {"precision", c.precision},
           {"layout", c.layout},
           {"package", c.package},
@@ -83,6 +84,7 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("model_in").get_to(c.model_in);
     json.at("model_out").get_to(c.model_out);
     json.at("batch").get_to(c.batch);
+    json.at("slots").get_to(c.slots);
     json.at("precision").get_to(c.precision);
     json.at("layout").get_to(c.layout);
     json.at("package").get_to(c.package);

@@ -29,6 +29,7 @@ struct WorkerContext {
   Scale scale;
   int32_t model_in = 3, model_out = 3;
   int64_t batch = 1;
+  std::string slots = "all";  // of a batch (pipeline/batch_slots.h)
   std::string precision = "fp32", layout = "nchw";
   std::string package, package_hash;  // absolute path of the compiled model; empty: none
   std::string numerics_key;

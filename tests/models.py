@@ -245,6 +245,22 @@ class Constant(nn.Module):
         return self.answer if x.shape[0] == 1 else x
 
 
+class OtherSlot(nn.Module):
+    """One slot of a batch, in the middle, gives other values than all others."""
+
+    def forward(self, x):
+        n = x.shape[0]
+        other = torch.arange(n, device=x.device) == (n // 2 if n > 1 else -1)
+        return x + other.to(x.dtype)[:, None, None, None] * 0.125
+
+
+class Relative(nn.Module):
+    """Its answer depends on the other tiles of a batch."""
+
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
 class Forks(nn.Module):
     """Parts that Torch may run beside each other, on other streams."""
 
@@ -333,6 +349,8 @@ def main():
     save(Turned(), out / "turned.pt")
     save(InPlace(), out / "in_place.pt")
     save(Constant(), out / "constant.pt")
+    save(OtherSlot(), out / "other_slot.pt")
+    save(Relative(), out / "relative.pt")
     save(Forks(), out / "forks.pt")
     save(Glutton(), out / "glutton.pt")
     save(Times(), out / "times.pt")

@@ -9,6 +9,7 @@
 
 #include "cluster/numa.h"
 #include "io/error.h"
+#include "pipeline/batch_slots.h"
 #include "scheduler/bench_wire.h"
 #include "worker/engine_factory.h"
 #include "worker/memory_run.h"
@@ -88,18 +89,20 @@ void MeasureForward(const Backend& backend, const EngineOptions& options, double
   }
   guard.said = true;
   all_made.set_value(failed == nullptr);
+  // Tiles that are used: with these the engine is compared.
+  const int64_t size = BatchSlots(options.numerics.slots, options.numerics.batch).size();
   double rate = 0, longest = 0;
   std::vector<double> batch_s;
   for (std::future<LaneRun>& lane : lanes) {
     const LaneRun run = lane.get();
     if (failed) continue;
-    rate += static_cast<double>(run.batches * options.numerics.batch) / run.seconds;
+    rate += static_cast<double>(run.batches * size) / run.seconds;
     longest = std::max(longest, run.seconds);
     batch_s.insert(batch_s.end(), run.batch_s.begin(), run.batch_s.end());
   }
   if (failed) std::rethrow_exception(failed);
   const auto batches = static_cast<int64_t>(batch_s.size());
-  const int64_t tiles = batches * options.numerics.batch;
+  const int64_t tiles = batches * size;
   // As one lane would have taken for all of them at that rate.
   figures.Add(tiles, lanes.size() == 1 ? longest : static_cast<double>(tiles) / rate, batch_s);
 }

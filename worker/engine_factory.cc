@@ -25,6 +25,7 @@ EngineOptions EngineOptionsOf(const WorkerContext& context, const std::string& d
   options.scale = context.scale;
   options.numerics = here;
   options.numerics.batch = context.batch;
+  options.numerics.slots = context.slots;
   options.numerics.precision = context.precision;
   options.numerics.layout = context.layout;
   options.numerics.package = context.package_hash;

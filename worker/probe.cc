@@ -60,6 +60,7 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
               {"channels_in", probe.channels_in},
               {"channels_out", probe.channels_out},
               {"scale", std::move(scale)},
+              {"apart", probe.apart},
               {"numerics",
                {{"batch", numerics.batch},
                 {"precision", numerics.precision},

@@ -11,6 +11,7 @@ namespace tilery {
 // "device": "cpu" or "cuda:0", "libraries": [path, ...] of operators, loaded first, "tune": {...}
 // or absent}. The answer, one line of JSON:
 //   {"runs", "error", "channels_in", "channels_out", "scale": [zn,zd,yn,yd,xn,xd],
+//    "apart": whether what it makes of a tile is the same wherever in a batch, beside whatever,
 //    "numerics": {"batch", "precision", "layout", "device_kind", "torch"}, "tuned": {...}}
 // and "refused", a text, if a library can't be loaded: then there is no more to say of the model.
 // Without a model only the numerics are filled in. Never throws for what a model does: `error` says
@@ -27,11 +28,11 @@ namespace tilery {
 // what errors are measured on; what keeps it from being read becomes a note. And "tuned":
 //   {"error": "" or why there is no answer, "fault": "" or "usage", "model", "transient", ...,
 //    "form": {"precision", "batch", "layout", "package": index or -1, "graph": bool},
-//    "how", "tiles_per_s", "bytes", "memory",
+//    "how", "slots", "tiles_per_s", "bytes", "memory",
 //    "output_error": {"tiles", "max", "mean", "lowest", "highest", "nonfinite", "real_input",
 //                     "unknown"},
-//    "trials": [{"form": {...}, "end": "ran"|"no memory"|"failed", "tiles_per_s", "bytes",
-//                "seconds", "how"}, ...],
+//    "trials": [{"form": {...}, "end": "ran"|"no memory"|"failed", "slots", "tiles_per_s",
+//                "bytes", "seconds", "how"}, ...],
 //    "notes": [text, ...]}
 std::string AnswerProbe(const std::string& request, const Backend& backend);
 

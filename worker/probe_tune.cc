@@ -21,9 +21,13 @@ Json ToJson(const ModelForm& form) {
 }
 
 Json ToJson(const Trial& trial) {
-  return {{"form", ToJson(trial.form)},       {"end", TrialEndName(trial.end)},
-          {"tiles_per_s", trial.tiles_per_s}, {"bytes", trial.bytes},
-          {"seconds", trial.seconds},         {"how", Printable(trial.how, 1000)}};
+  return {{"form", ToJson(trial.form)},
+          {"end", TrialEndName(trial.end)},
+          {"slots", trial.slots},
+          {"tiles_per_s", trial.tiles_per_s},
+          {"bytes", trial.bytes},
+          {"seconds", trial.seconds},
+          {"how", Printable(trial.how, 1000)}};
 }
 
 Json ToJson(const OutputError& error) {
@@ -45,6 +49,7 @@ Json ToJson(const TuneResult& result) {
           {"fault", ""},
           {"form", ToJson(result.form)},
           {"how", Printable(result.how, 1000)},
+          {"slots", result.slots},
           {"tiles_per_s", result.tiles_per_s},
           {"bytes", result.bytes},
           {"memory", result.memory},

@@ -8,9 +8,11 @@
 #include <optional>
 
 #include "io/error.h"
+#include "pipeline/batch_slots.h"
 #include "pipeline/cuda/cuda_memory.h"
 #include "pipeline/cuda/gpu_model.h"
 #include "pipeline/cuda/host_tensor.h"
+#include "pipeline/cuda/kernels.h"
 #include "pipeline/model.h"
 
 namespace tilery::cuda {
@@ -76,6 +78,69 @@ double BatchTime(GpuModel& model, int ring, double awake) {
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
 }
+
+// Which slots of a batch give a tile the same bytes, whatever is in the others. The model is used
+// for the first time: its inputs hold the trial values, other ones in each slot.
+class SlotCheck {
+ public:
+  SlotCheck(GpuModel& model, const GpuModelOptions& options)
+      : model_(model), batch_(options.batch), in_(model.input(0)) {
+    // Small outputs show less of a difference each.
+    constexpr int64_t kValues = int64_t{1} << 22;
+    const int64_t values = Product(options.out_tile) * options.channels_out;
+    tiles_ = std::min(batch_, std::clamp<int64_t>(kValues / values, 3, 32));
+    Copy(tiles_memory_.Reserve(tiles_ * in_.slot_bytes), Input(0), tiles_);
+    hashes_memory_.Reserve(batch_ * static_cast<int64_t>(sizeof(uint64_t)));
+  }
+
+  std::vector<bool> Used() {
+    std::vector<std::vector<uint64_t>> alone;
+    for (int64_t tile = 0; tile < tiles_; ++tile) alone.push_back(HashesOf(tile, 1));
+    std::vector<bool> used = SlotsThatAgree(alone);
+    // With others beside it.
+    const std::vector<uint64_t> mixed = HashesOf(0, tiles_);
+    for (size_t slot = 0; slot < mixed.size(); ++slot) {
+      if (!used[slot] || mixed[slot] == alone[slot % alone.size()][slot]) continue;
+      const auto first = std::find(used.begin(), used.end(), true);
+      std::fill(first + 1, used.end(), false);  // all others hold copies of its tile
+      break;
+    }
+    return used;
+  }
+
+ private:
+  // Of the outputs when the slots hold `count` tiles, from `first` on, again and again.
+  std::vector<uint64_t> HashesOf(int64_t first, int64_t count) {
+    Copy(Input(0), tiles_memory_.data() + first * in_.slot_bytes, count);
+    for (int64_t have = count; have < batch_; have *= 2)
+      Copy(Input(have), Input(0), std::min(have, batch_ - have));
+    const GpuTensor out = model_.Run(0);
+    auto* const hashes = reinterpret_cast<uint64_t*>(hashes_memory_.data());
+    HashSlots(out.data, out.slot_bytes, static_cast<int32_t>(batch_), hashes, model_.stream());
+    std::vector<uint64_t> host(static_cast<size_t>(batch_));
+    Check(cudaMemcpyAsync(host.data(), hashes, host.size() * sizeof(uint64_t),
+                          cudaMemcpyDeviceToHost, model_.stream()),
+          "cudaMemcpyAsync of hashes");
+    Check(cudaStreamSynchronize(model_.stream()), "cudaStreamSynchronize");
+    return host;
+  }
+
+  std::byte* Input(int64_t slot) const {
+    return static_cast<std::byte*>(in_.data) + slot * in_.slot_bytes;
+  }
+  void Copy(std::byte* to, const std::byte* from, int64_t slots) {
+    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(slots * in_.slot_bytes),
+                          cudaMemcpyDeviceToDevice, model_.stream()),
+          "cudaMemcpyAsync of slots", slots * in_.slot_bytes);
+  }
+
+  GpuModel& model_;
+  const int64_t batch_;
+  const GpuTensor in_;
+  int64_t tiles_ = 0;
+  AllocationCount count_{};
+  DeviceBuffer tiles_memory_{count_}, hashes_memory_{count_};
+};
 
 }  // namespace
 
@@ -189,10 +254,14 @@ Trial GpuBench::Measure(const ModelForm& form) {
   FreeWorkspaces();
   ResetPeak(state_->device);
   try {
-    const auto model = LoadGpuModel(state_->OptionsOf(form));
+    const GpuModelOptions options = state_->OptionsOf(form);
+    const auto model = LoadGpuModel(options);
+    std::vector<bool> used(1, true);
+    if (form.batch > 1) used = SlotCheck(*model, options).Used();
+    trial.slots = BatchSlots::Text(used);
     const double batch = BatchTime(*model, state_->request.ring, state_->awake ? 0 : kAwake);
     state_->awake = true;
-    trial.tiles_per_s = static_cast<double>(form.batch) / batch;
+    trial.tiles_per_s = static_cast<double>(std::count(used.begin(), used.end(), true)) / batch;
     trial.how = model->how();
   } catch (const Error& e) {
     if (e.fault() != Fault::kModel && e.fault() != Fault::kTransient) throw;

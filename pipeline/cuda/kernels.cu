@@ -76,6 +76,23 @@ __global__ void FindNonFiniteKernel(const Value* values, int64_t count, int32_t 
   if (__syncthreads_or(bad) && threadIdx.x == 0) flags[slot] = 1;  // all who write, write the same
 }
 
+__device__ uint64_t Mixed(uint64_t x) {  // the finaliser of SplitMix64 (Steele et al., 2014)
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// `blocks` blocks for each slot of `words`. A sum, so that their order does not matter.
+__global__ void HashSlotsKernel(const uint16_t* values, int64_t words, int32_t blocks,
+                                unsigned long long* hashes) {
+  const int64_t slot = blockIdx.x / blocks, block = blockIdx.x % blocks;
+  const uint16_t* const from = values + slot * words;
+  uint64_t sum = 0;
+  for (int64_t i = block * blockDim.x + threadIdx.x; i < words; i += int64_t{blocks} * blockDim.x)
+    sum += Mixed(static_cast<uint64_t>(i) << 16 | from[i]);
+  if (sum != 0) atomicAdd(hashes + slot, static_cast<unsigned long long>(sum));
+}
+
 template <typename Value>
 __global__ void BlendKernel(const __grid_constant__ BlendTask t) {
   const int64_t voxels = t.shape[0] * t.shape[1] * t.shape[2];
@@ -168,6 +185,20 @@ __global__ void InterleaveKernel(const __grid_constant__ InterleaveTask t) {
   }
 }
 
+// Some 2,000 blocks over all slots fill any GPU; a block has at least a few values a thread.
+int64_t BlocksOfSlot(int64_t count, int32_t slots) {
+  const int64_t most = (count + 8 * kThreads - 1) / (8 * kThreads);
+  int64_t blocks = (2048 + slots - 1) / slots;
+  if (blocks > most) blocks = most;
+  return blocks < 1 ? 1 : blocks;
+}
+
+void SetToZero(void* data, size_t bytes, Stream stream) {
+  const auto status = cudaMemsetAsync(data, 0, bytes, stream);
+  if (status == cudaSuccess) return;
+  throw Error(Fault::kInternal, std::string("cudaMemsetAsync: ") + cudaGetErrorString(status));
+}
+
 }  // namespace
 
 void Gather(const GatherTask& task, Stream stream) {
@@ -184,23 +215,29 @@ void Gather(const GatherTask& task, Stream stream) {
 void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots, int32_t* flags,
                    Stream stream) {
   if (slots == 0) return;
-  const auto status = cudaMemsetAsync(flags, 0, slots * sizeof(int32_t), stream);
-  if (status != cudaSuccess) {
-    throw Error(Fault::kInternal, std::string("cudaMemsetAsync: ") + cudaGetErrorString(status));
-  }
+  SetToZero(flags, slots * sizeof(int32_t), stream);
   OnModelType(type, [&](auto value) {
     using Value = decltype(value);
     const bool whole = count * static_cast<int64_t>(sizeof(Value)) % 16 == 0 &&
                        reinterpret_cast<uintptr_t>(values) % 16 == 0;
-    // Some 2,000 blocks over all slots fill any GPU; a block has at least a few values a thread.
-    const int64_t most = (count + 8 * kThreads - 1) / (8 * kThreads);
-    int64_t blocks = (2048 + slots - 1) / slots;
-    if (blocks > most) blocks = most;
-    if (blocks < 1) blocks = 1;
+    const int64_t blocks = BlocksOfSlot(count, slots);
     FindNonFiniteKernel<Value><<<static_cast<unsigned>(blocks * slots), kThreads, 0, stream>>>(
         static_cast<const Value*>(values), count, static_cast<int32_t>(blocks), whole, flags);
   });
   CheckLaunch("find non-finite");
+}
+
+void HashSlots(const void* values, int64_t slot_bytes, int32_t slots, uint64_t* hashes,
+               Stream stream) {
+  Require(slot_bytes % 2 == 0, "slots of whole 16-bit words");
+  if (slots == 0) return;
+  SetToZero(hashes, slots * sizeof(uint64_t), stream);
+  static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
+  const int64_t words = slot_bytes / 2, blocks = BlocksOfSlot(words, slots);
+  HashSlotsKernel<<<static_cast<unsigned>(blocks * slots), kThreads, 0, stream>>>(
+      static_cast<const uint16_t*>(values), words, static_cast<int32_t>(blocks),
+      reinterpret_cast<unsigned long long*>(hashes));
+  CheckLaunch("hash slots");
 }
 
 void Blend(const BlendTask& task, Stream stream) {

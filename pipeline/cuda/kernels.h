@@ -57,6 +57,11 @@ void Gather(const GatherTask& task, Stream stream);
 void FindNonFinite(const void* values, ModelType type, int64_t count, int32_t slots, int32_t* flags,
                    Stream stream);
 
+// Sets hashes[i] to a number that is the same for equal bytes, and another one for others but for a
+// chance of about 2^-64. Slots follow each other without gaps and have a multiple of 2 bytes.
+void HashSlots(const void* values, int64_t slot_bytes, int32_t slots, uint64_t* hashes,
+               Stream stream);
+
 // One slot of model output -> sums, as BlendTile. The windows' part of the tile is `box`, in output
 // voxels.
 struct BlendTask {

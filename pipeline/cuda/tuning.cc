@@ -234,6 +234,12 @@ class Tuning {
   bool Take(const Trial& trial, OutputError error) {
     result_.form = trial.form;
     result_.how = trial.how;
+    result_.slots = trial.slots;
+    if (trial.slots != "all") {
+      Note("of a batch of " + std::to_string(trial.form.batch) + " the slots " + trial.slots +
+           " are used: in others, or beside other tiles, what the model makes of a tile differs in "
+           "its last bits");
+    }
     result_.tiles_per_s = trial.tiles_per_s;
     result_.bytes = trial.bytes;
     const auto graph =

@@ -4,7 +4,7 @@ memory (/dev/shm), tiles per second from the first unit that was given out to th
 byte for byte. Prints a table.
 
     tools/bench_models.py --out m --nets unet3d,rrdbnet_x4
-    scaling_bench.py --models m/unet3d.pt m/rrdbnet_x4.pt --gpus 1 2 4
+    scaling_bench.py --models m/unet3d.pt m/rrdbnet_x4.pt --gpus 1 2 4       # or packages of tools/compile_model.py
     scaling_bench.py --models m/unet3d.pt --gpus 1 2 --mpirun --kill     # ranks, and one worker is killed in each run
     scaling_bench.py --models s/unet3d.pt --gpus 1 2 --device cpu --size 96 --items 4   # tries the script itself
 """
@@ -20,6 +20,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tifffile
@@ -31,45 +33,62 @@ from conftest import EXECUTABLE, picture  # noqa: E402
 
 
 def dims_of(model: pathlib.Path) -> int:
+    with zipfile.ZipFile(model) as archive:  # a package says its tile
+        for name in archive.namelist():
+            if name.endswith("extra/tilery_package.json"):
+                return len(json.loads(archive.read(name))["tile"])
     extra = {"tilery.json": ""}
     torch.jit.load(str(model), map_location="cpu", _extra_files=extra)
     return json.loads(extra["tilery.json"])["dims"]
 
 
-def make_items(folder: pathlib.Path, dims: int, items: int, size: int) -> None:
+def make_items(folder: pathlib.Path, warm: pathlib.Path, dims: int, items: int, size: int) -> None:
+    """Fills `folder`, with at most 8 different items, and `warm` with the first two of them."""
     folder.mkdir()
-    for k in range(items):
+    for k in range(min(items, 8)):
         if dims == 3:
             plane = picture(size, size, seed=k)[..., 0].astype(np.uint16) * 256
             np.save(folder / f"v{k:03}.npy", np.stack([np.roll(plane, 3 * z, axis=0) for z in range(size)]))
         else:
             tifffile.imwrite(folder / f"p{k:03}.tif", picture(size, size, seed=k))
+    made = sorted(folder.iterdir())
+    for k in range(8, items):
+        (folder / made[k % 8].name.replace(f"{k % 8:03}", f"{k:03}")).hardlink_to(made[k % 8])
+    warm.mkdir()
+    for path in made[:2]:
+        (warm / path.name).hardlink_to(path)
 
 
 def digest(folder: pathlib.Path) -> str:
-    total = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        total.update(path.name.encode() + hashlib.file_digest(path.open("rb"), "sha256").digest())
-    return total.hexdigest()
+    paths = sorted(folder.iterdir())
+    with ThreadPoolExecutor() as pool:
+        parts = pool.map(lambda path: path.name.encode() + hashlib.file_digest(path.open("rb"), "sha256").digest(), paths)
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def run(args: argparse.Namespace, model: pathlib.Path, folder: pathlib.Path, gpus: int) -> tuple[dict, str]:
+def run(args: argparse.Namespace, model: pathlib.Path, folder: pathlib.Path, gpus: int, *, warm: bool = False
+        ) -> tuple[dict, str]:
     devices = ",".join(f"cuda:{k}" for k in range(gpus)) if args.device == "cuda" else "cpu"
-    command = [EXECUTABLE, "run", "--model", model, "--input", folder / "in", "--output", folder / "out/{stem}{ext}",
-               "--devices", devices, "--work", folder / "work", "--execution.broadcast", args.broadcast, *args.option]
+    command = [EXECUTABLE, "run", "--model", model, "--input", folder / ("warm" if warm else "in"),
+               "--output", folder / "out/{stem}{ext}", "--devices", devices, "--work", folder / "work",
+               "--execution.broadcast", args.broadcast, *args.option]
     if args.mpirun:
         command = ["mpirun", "-np", str(gpus), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *command]
     elif args.device == "cpu":
         command += ["--workers", str(gpus)]
     env = dict(os.environ)
-    if args.kill:
+    if args.kill and not warm:
         env |= {"TILERY_TEST_FAULT": "kill@submit:3", "TILERY_TEST_FAULT_ONCE": str(folder / "died")}
     done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nended with code {done.returncode}:\n{done.stderr[-3000:]}")
-    if args.kill and not (folder / "died").exists():
+    if args.kill and not warm and not (folder / "died").exists():
         sys.exit("no worker was killed: the run is too short")
     profile, found = json.loads((folder / "work/profile.json").read_text()), digest(folder / "out")
+    if args.profiles and not warm:
+        args.profiles.mkdir(parents=True, exist_ok=True)
+        number = len(list(args.profiles.iterdir()))
+        (args.profiles / f"{number:02}-{model.stem}-{gpus}.json").write_text(json.dumps(profile))
     for name in ("out", "work"):
         shutil.rmtree(folder / name)
     (folder / "died").unlink(missing_ok=True)
@@ -87,15 +106,17 @@ def main() -> None:
     parser.add_argument("--mpirun", action="store_true", help="one rank per GPU instead of one process")
     parser.add_argument("--kill", action="store_true", help="kill one worker in each run")
     parser.add_argument("--broadcast", choices=["auto", "on", "off"], default="auto")
+    parser.add_argument("--profiles", type=pathlib.Path, help="folder for the profile.json of each run")
     parser.add_argument("--option", action="append", default=[], help="handed on to `tilery run`, once for each word")
     args = parser.parse_args()
-    print("| model | workers | tiles/s | speed-up | devices' worth | imbalance | model files read / passed on | bytes |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| model | workers | tiles/s | speed-up | seconds | devices' worth | imbalance | model files read / passed on "
+          "| bytes |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for model in args.models:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="scaling-", dir="/dev/shm"))
         try:
-            make_items(folder / "in", dims_of(model), args.items, args.size)
-            run(args, model, folder, args.gpus[0])  # tunes, and fills the caches
+            make_items(folder / "in", folder / "warm", dims_of(model), args.items, args.size)
+            run(args, model, folder, args.gpus[0], warm=True)  # tunes, and fills the caches
             rates: dict[int, list[float]] = {n: [] for n in args.gpus}
             last: dict[int, dict] = {}
             digests: set[str] = set()
@@ -108,7 +129,8 @@ def main() -> None:
             first = statistics.median(rates[args.gpus[0]])
             for n in args.gpus:
                 rate, t = statistics.median(rates[n]), last[n]
-                print(f"| {model.stem} | {n} | {rate:.2f} | {rate / first:.3f} | {t['worth']:.3f} | "
+                print(f"| {model.stem} | {n} | {rate:.2f} | {rate / first:.3f} | {t['window_s']:.1f} | "
+                      f"{t['worth']:.3f} | "
                       f"{100 * t['imbalance']:.1f} % | {t['model_read_bytes'] / 1e6:.0f} / "
                       f"{t['model_broadcast_bytes'] / 1e6:.0f} MB | {'equal' if len(digests) == 1 else 'DIFFERENT'} |",
                       flush=True)

@@ -4,14 +4,17 @@
 //
 //   scheduler_bench [units] [workers] [folder]      200000 4 /tmp/...
 //   scheduler_bench --steady RATE [units] [workers] [folder]
+//   scheduler_bench --apart --steady RATE ...
 //
 // By default each worker holds many units and reports all at once: the most that the scheduler can
 // do. Steady: each holds a few and takes as long over one as gives RATE units/s over all workers,
 // reports it and asks for the next: how long leases take at that rate. If the scheduler cannot keep
-// up, the rate that is printed is lower.
+// up, the rate that is printed is lower. Apart: the scheduler has two cores, and the workers have
+// the others, as if they were on other hosts.
 //
 // Prints units/s, the time from a worker's reports to its next leases (median, 99th percentile),
 // the processor time of both sides and the scheduler's peak memory.
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,8 +70,24 @@ double CpuSeconds(int who) {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Of the cores that this process may use, only the first two, or only the others. False if there
+// are no others.
+bool UseCores(bool first_two) {
+  cpu_set_t all, some;
+  CPU_ZERO(&all);
+  CPU_ZERO(&some);
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 3) return false;
+  int seen = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &all) && (seen++ < 2) == first_two) CPU_SET(cpu, &some);
+  }
+  return sched_setaffinity(0, sizeof some, &some) == 0;
+}
+
 int Main(int argc, char** argv) {
   double rate = 0;
+  const bool apart = argc > 1 && std::string_view(argv[1]) == "--apart";
+  if (apart) ++argv, --argc;
   if (argc > 2 && std::string_view(argv[1]) == "--steady") {
     rate = std::atof(argv[2]);
     argv += 2;
@@ -95,6 +114,7 @@ int Main(int argc, char** argv) {
     if (child == 0) {
       close(start[1]);
       if (read(start[0], port_and_epoch, sizeof port_and_epoch) != sizeof port_and_epoch) _exit(1);
+      if (apart && !UseCores(false)) _exit(1);
       LightWorkers light;
       light.first = i * workers / processes;
       light.count = (i + 1) * workers / processes - light.first;
@@ -112,6 +132,10 @@ int Main(int argc, char** argv) {
     waits_fds.push_back(waits[0]);
   }
 
+  if (apart && !UseCores(true)) {
+    std::fprintf(stderr, "--apart: three or more cores are needed\n");
+    return 2;
+  }
   const auto planned = std::chrono::steady_clock::now();
   const Plan plan = TinyPictures(units);
   Ledger ledger(folder);

@@ -60,7 +60,7 @@ BY_NAME = {
     "identity": models.Identity, "nearest4": models.Nearest4, "mean8": models.Mean8, "ramp2d": models.Ramp2d,
     "ramp3d": models.Ramp3d, "conv": models.Conv, "conv3": Conv3, "unet": lambda: models.UNet(2),
     "throws": models.ThrowsOnBright, "nan": models.NanOnBright, "needs8": models.Needs8, "slow": lambda: models.Slow(120),
-    "times": models.Times,
+    "times": models.Times, "relative": models.Relative, "other_slot": models.OtherSlot,
 }
 
 

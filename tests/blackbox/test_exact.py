@@ -48,6 +48,20 @@ def test_volumes_equal_an_independent_computation(run, model, shape, tile, overl
     assert np.abs(np.load(run.dir / "o.npy") - want).max() < 2e-6
 
 
+@pytest.mark.parametrize("name", ["relative", "other_slot"])
+def test_models_that_look_at_their_batch_are_run_one_tile_at_a_time(run, model, name):
+    """The answer of the one depends on the other tiles of a batch, that of the other on the slot that a tile has."""
+    a = picture(150, 170).astype(np.float32) / 255
+    tifffile.imwrite(run.dir / "a.tif", a, photometric="rgb")
+    want = np.zeros_like(a) if name == "relative" else a
+    for k, options in enumerate([[], ["--execution.batch", 4], ["--workers", 2, "--execution.batch", 4]]):
+        r = run.ok("run", "--model", model(name), "--input", "a.tif", "--output", f"{k}/b.tif", "--tile", 32, "--overlap", 8,
+                   *options)
+        assert "each tile runs without others" in r.err
+        assert np.abs(tifffile.imread(run.dir / f"{k}/b.tif") - want).max() < 1e-6
+    assert digests(run.dir / "1") == digests(run.dir / "2")
+
+
 def test_shrinking_models_give_ceil_of_the_size(run, model):
     a = picture(77, 130).astype(np.float32) / 255
     tifffile.imwrite(run.dir / "a.tif", a, photometric="rgb")

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <map>
 
@@ -73,6 +74,23 @@ TEST(Link, CarriesMessagesBothWaysInOrder) {
     ASSERT_EQ(m.at("n"), next++);
   }
   EXPECT_EQ(c.welcomes, 1);
+}
+
+TEST(Link, MorePeersComeThanAProcessHasDescriptorsAtFirst) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  Collector collector;
+  {
+    ServerThread server("secret", std::ref(collector));
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 100; ++i)
+      clients.push_back(std::make_unique<Client>(server.port(), "secret"));
+    for (const auto& client : clients) Await([&] { return client->welcomes > 0; });
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Link, AnAnsweredRenewalIsTheRightToRename) {

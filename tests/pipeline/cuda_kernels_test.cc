@@ -303,6 +303,36 @@ TEST_F(CudaKernels, ValuesBeyondF16AndValuesThatAreNotFiniteAreReported) {
   }
 }
 
+TEST_F(CudaKernels, SlotsHaveEqualHashesIfTheirBytesAreEqual) {
+  for (const int64_t words : {1, 7, 4096, 100'001}) {
+    std::vector<uint16_t> values;
+    for (int slot = 0; slot < 4; ++slot) {
+      for (int64_t i = 0; i < words; ++i) values.push_back(static_cast<uint16_t>(i * 40'503));
+    }
+    const auto hashes = [&] {
+      const OnDevice<uint16_t> device(values);
+      const OnDevice<uint64_t> found(std::vector<uint64_t>(4, 1));
+      cuda::HashSlots(device.data(), 2 * words, 4, found.data(), nullptr);
+      return found.Read();
+    };
+    const std::vector<uint64_t> same = hashes();
+    EXPECT_EQ(same, std::vector<uint64_t>(4, same[0])) << words;
+    values[static_cast<size_t>(2 * words - 1)] ^= 1;   // of slot 1, the last
+    values[static_cast<size_t>(3 * words)] ^= 0x8000;  // of slot 3, the first
+    const std::vector<uint64_t> other = hashes();
+    EXPECT_EQ(other[0], same[0]) << words;
+    EXPECT_EQ(other[2], same[0]) << words;
+    EXPECT_NE(other[1], same[0]) << words;
+    EXPECT_NE(other[3], same[0]) << words;
+    EXPECT_NE(other[1], other[3]) << words;
+  }
+  // Where a value stands counts, too.
+  const OnDevice<uint16_t> turned(std::vector<uint16_t>{3, 5, 5, 3});
+  const OnDevice<uint64_t> found(std::vector<uint64_t>(2));
+  cuda::HashSlots(turned.data(), 4, 2, found.data(), nullptr);
+  EXPECT_NE(found.Read()[0], found.Read()[1]);
+}
+
 TEST_F(CudaKernels, SeamsAreInterleaved) {
   const Index shape{2, 3, 5};
   const auto sums = Normal(2 * Product(shape), 9);

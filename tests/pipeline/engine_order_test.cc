@@ -45,6 +45,29 @@ TEST(EngineOrder, VolumetricNetsGiveTheSameBytesForOneAndTwoLanes) {
   }
 }
 
+// Tiles get into slots as they come, so bytes must not depend on which.
+TEST(EngineOrder, OnlySlotsThatAreUsedDecideBytes) {
+  const Item item = Picture(6, {1, 120, 150});
+  const auto wanted = RunItem(item, OptionsFor(item, "identity", 1, 1));
+  for (const auto& [slots, batch] : std::vector<std::pair<std::string, int64_t>>{
+           {"0-1,3", 4}, {"0", 4}, {"3", 4}, {"0", 2}, {"0-2,4-5", 6}}) {
+    for (int lanes : {1, 2}) {
+      EngineOptions options = OptionsFor(item, "other_slot", batch, lanes);
+      EXPECT_NE(RunItem(item, options), wanted) << "of all slots one gives other values";
+      options.numerics.slots = slots;
+      EXPECT_EQ(RunItem(item, options), wanted) << slots << " of " << batch;
+    }
+  }
+}
+
+TEST(EngineOrder, OneUsedSlotHasCopiesOfItsTileBesideIt) {
+  const Item item = Picture(7, {1, 120, 150});
+  EngineOptions options = OptionsFor(item, "relative", 4, 1);
+  EXPECT_NE(RunItem(item, options), RunItem(item, OptionsFor(item, "relative", 1, 1)));
+  options.numerics.slots = "0";
+  EXPECT_EQ(RunItem(item, options), RunItem(item, OptionsFor(item, "relative", 1, 1)));
+}
+
 TEST(EngineOrder, UnitsOfManyItemsInAnyOrderGiveEachItemItsOwnBytes) {
   std::vector<Item> items;
   for (uint64_t seed = 1; seed <= 4; ++seed) {

@@ -1,4 +1,5 @@
 tilery_test(geometry_test
+  batch_slots_test.cc
   blocks_test.cc
   geometry_test.cc
   window_test.cc

@@ -74,6 +74,27 @@ TEST_F(GpuTuning, TheChosenFormLoadsAndAnswersAsItWasTuned) {
   }
 }
 
+TEST_F(GpuTuning, SlotsThatGiveOtherBytesAreNotUsed) {
+  for (const char* layout : {"nchw", "nhwc"}) {
+    for (const bool graph : {true, false}) {
+      GpuBench other(RequestFor("other_slot"), 0), relative(RequestFor("relative"), 0);
+      EXPECT_EQ(other.Measure({"fp16", 1, layout, -1, graph}).slots, "all");
+      EXPECT_EQ(other.Measure({"fp16", 2, layout, -1, graph}).slots, "0");
+      EXPECT_EQ(other.Measure({"fp16", 8, layout, -1, graph}).slots, "0-3,5-7");
+      EXPECT_EQ(other.Measure({"fp32", 12, layout, -1, graph}).slots, "0-5,7-11");
+      EXPECT_EQ(relative.Measure({"fp32", 8, layout, -1, graph}).slots, "0");
+    }
+  }
+  GpuBench identity(RequestFor("identity"), 0);
+  EXPECT_EQ(identity.Measure({"fp16", 8, "nchw", -1, true}).slots, "all");
+  TuneRequest request = RequestFor("other_slot");
+  request.batch = 4;
+  const TuneResult result = TuneOnGpu(request, 0);
+  EXPECT_EQ(result.slots, "0-1,3");
+  ASSERT_EQ(result.notes.size(), 1U);
+  EXPECT_THAT(result.notes[0], HasSubstr("of a batch of 4 the slots 0-1,3 are used"));
+}
+
 TEST_F(GpuTuning, ABudgetOfMemoryBoundsTheBatch) {
   TuneRequest request = RequestFor("unet2d");
   request.layout = "nchw";

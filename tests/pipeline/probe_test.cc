@@ -38,6 +38,19 @@ TEST(Probe, TriesOtherChannelCountsWhereThreeDoNotRun) {
   EXPECT_EQ(probe.scale, Scale{});
 }
 
+TEST(Probe, FindsModelsWhoseAnswerDependsOnTheBatch) {
+  for (const char* name : {"conv", "unet2d", "identity", "counts", "in_place", "train"}) {
+    const ModelProbe probe = Probe(name);
+    EXPECT_TRUE(probe.runs) << name << ": " << probe.error;
+    EXPECT_TRUE(probe.apart) << name;
+  }
+  for (const char* name : {"other_slot", "relative"}) {
+    const ModelProbe probe = Probe(name);
+    EXPECT_TRUE(probe.runs) << name << ": " << probe.error;
+    EXPECT_FALSE(probe.apart) << name;
+  }
+}
+
 TEST(Probe, SaysWhyAModelDoesNotRun) {
   const ModelProbe probe = Probe("needs8", 0, {1, 60, 64});
   EXPECT_FALSE(probe.runs);

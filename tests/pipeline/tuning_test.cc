@@ -31,6 +31,7 @@ struct FakeCard final : Bench {
   std::function<std::string(const ModelForm&)> how = [](const ModelForm& form) {
     return form.graph ? "CUDA graph" : "eager: CUDA graphs are switched off";
   };
+  std::function<std::string(const ModelForm&)> slots = [](const ModelForm&) { return "all"; };
   std::function<OutputError(const ModelForm&)> error = [](const ModelForm&) {
     OutputError none;
     none.tiles = 1;
@@ -52,6 +53,7 @@ struct FakeCard final : Bench {
       std::uniform_real_distribution<double> off(-noise, noise);
       trial.tiles_per_s = wanted * (1 + off(random));
       trial.how = how(form);
+      trial.slots = slots(form);
     } else {
       trial.end = wanted == 0 ? Trial::End::kNoMemory : Trial::End::kFailed;
       trial.how =
@@ -93,6 +95,17 @@ TEST(Tuning, TakesTheSmallestBatchWithinThreePercentOfTheBest) {
   EXPECT_EQ(LargestTried(result), 128);
   EXPECT_EQ(result.form.batch, 32);
   EXPECT_DOUBLE_EQ(result.tiles_per_s, 140.0 * 32 / 33);
+}
+
+TEST(Tuning, TellsWhichSlotsOfTheChosenBatchAreUsed) {
+  FakeCard card;
+  card.rate = [](const ModelForm& form) { return Rising(100, 1, form.batch); };
+  card.slots = [](const ModelForm& form) { return form.batch == 32 ? "0-30" : "all"; };
+  const TuneResult result = Tune({}, card);
+  EXPECT_EQ(result.form.batch, 32);
+  EXPECT_EQ(result.slots, "0-30");
+  ASSERT_THAT(result.notes, SizeIs(1));
+  EXPECT_THAT(result.notes[0], HasSubstr("of a batch of 32 the slots 0-30 are used"));
 }
 
 TEST(Tuning, NoiseBelowTheMarginsChangesNeitherLayoutNorGraph) {

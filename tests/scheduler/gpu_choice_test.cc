@@ -70,6 +70,7 @@ class GpuChoiceTest : public testing::Test {
     int64_t nonfinite = 0, bytes = 77, tiles = 4;
     std::string error = "", fault = "";
     int package = -1;
+    std::string slots = "all";
   };
   void Answer(int n, const Answered& a) {
     const Json tuned = {{"error", a.error},
@@ -81,6 +82,7 @@ class GpuChoiceTest : public testing::Test {
                           {"package", a.package},
                           {"graph", true}}},
                         {"how", "CUDA graph"},
+                        {"slots", a.slots},
                         {"tiles_per_s", a.tiles_per_s},
                         {"bytes", a.bytes},
                         {"memory", 100},
@@ -152,10 +154,11 @@ TEST_F(GpuChoiceTest, AWorkerIsAskedOnceForAllJobsOfOneModelAndTile) {
 }
 
 TEST_F(GpuChoiceTest, WhatAWorkFolderBeganGoesOn) {
-  Answer(0, {.batch = 4});
+  Answer(0, {.batch = 4, .slots = "0-2"});
   Keep(Choose());
   std::filesystem::remove_all(folder_ / "cache");
   const GpuChoice again = Choose();
+  EXPECT_EQ(again.numerics.slots, "0-2");
   EXPECT_EQ(again.numerics.batch, 4);
   EXPECT_EQ(again.numerics.layout, "nhwc");
   EXPECT_EQ(again.report.at("tiles_per_s"), 50);

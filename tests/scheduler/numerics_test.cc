@@ -114,6 +114,8 @@ TEST_F(NumericsTest, AGivenRecordIsFollowedToTheLetterOrRefused) {
   job_.execution.batch = 2;
   const NumericsRecord first = Freeze();
   ExpectWords(Given("\"batch\": 2", "\"batch\": 0"), {"given.json", "batch", "0", "65536"});
+  ExpectWords(Given("\"slots\": \"all\"", "\"slots\": \"1-2\""),
+              {"given.json", "slots '1-2' of a batch of 2", "0 to 1"});
   ExpectWords(Given("nchw", "nhwc"), {"given.json", "layout", "nhwc", "nchw"});
   ExpectWords(Given("fp32", "fp16"), {"given.json", "precision", "fp16", "fp32"});
   const auto number = [](int n) { return "\"numerics_number\": " + std::to_string(n); };

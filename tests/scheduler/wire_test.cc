@@ -54,6 +54,7 @@ TEST(Wire, TheContextComesBackEqual) {
   c.tile = {1, 2, 3};
   c.scale = {Rational{1, 1}, Rational{1, 4}, Rational{2, 1}};
   c.batch = 8;
+  c.slots = "0-6";
   c.lanes = 3;
   c.graph = false;
   c.device_memory = 1LL << 36;
@@ -69,6 +70,7 @@ TEST(Wire, TheContextComesBackEqual) {
   EXPECT_EQ(d.tile, c.tile);
   EXPECT_EQ(d.scale, c.scale);
   EXPECT_EQ(d.batch, 8);
+  EXPECT_EQ(d.slots, "0-6");
   EXPECT_EQ(d.lanes, 3);
   EXPECT_FALSE(d.graph);
   EXPECT_EQ(d.device_memory, 1LL << 36);

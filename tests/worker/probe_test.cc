@@ -129,6 +129,7 @@ TEST_F(ProbeTest, AllOfAQuestionReachesTheBackendAndAllOfItsAnswerComesBack) {
   FakeBackend backend;
   backend.result.form = {"tf32", 16, "nhwc", 1, false};
   backend.result.how = "eager: so it is";
+  backend.result.slots = "0-14";
   backend.result.tiles_per_s = 12.5;
   backend.result.bytes = 77;
   backend.result.memory = 99;
@@ -150,6 +151,7 @@ TEST_F(ProbeTest, AllOfAQuestionReachesTheBackendAndAllOfItsAnswerComesBack) {
   EXPECT_EQ(tuned["form"], Json::parse(R"({"precision": "tf32", "batch": 16, "layout": "nhwc",
                                            "package": 1, "graph": false})"));
   EXPECT_EQ(tuned["how"], "eager: so it is");
+  EXPECT_EQ(tuned["slots"], "0-14");
   EXPECT_EQ(tuned["tiles_per_s"], 12.5);
   EXPECT_EQ(tuned["bytes"], 77);
   EXPECT_EQ(tuned["memory"], 99);
