@@ -147,7 +147,7 @@ class SlotCheck {
 int64_t LeftForModels(int64_t memory) { return memory - UsualReserve(memory); }
 
 struct GpuBench::State {
-  const TuneRequest& request;
+  const TuneRequest request;
   const int device;
   const Clock::time_point begin = Clock::now();
   const int64_t memory;
