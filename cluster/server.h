@@ -3,7 +3,8 @@
 // Everything happens inside Poll, on the caller's thread: no handler runs at another time. Only
 // Post may be called from other threads. Memory per connection is bounded: by kMaxHello before the
 // greeting, by one frame while reading, and by kMaxUnsent while writing (a peer that does not read
-// is cut off). Raises the process's soft limit of open files, up to the hard one: each peer has one.
+// is cut off). Raises the process's soft limit of open files, up to the hard one: each peer has
+// one.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 namespace tilery::cuda {
 
-// `device`: CUDA ordinal in this process. Real input that is not whole tiles is Error(kUsage), as is
-// a `memory` that holds nothing but the reserve.
+// `device`: CUDA ordinal in this process. Real input that is not whole tiles is Error(kUsage), as
+// is a `memory` that holds nothing but the reserve.
 class GpuBench final : public Bench {
  public:
   GpuBench(const TuneRequest& request, int device);
