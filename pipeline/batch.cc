@@ -6,7 +6,10 @@
 
 namespace tilery {
 
-bool Follows(const Slot& a, const Slot& b) { return a.unit == b.unit && a.run + 1 == b.run; }
+bool Neighbours(const Batch& batch, const BatchSlots& slots, size_t i) {
+  const Slot &a = batch[i], &b = batch[i + 1];
+  return a.unit == b.unit && a.run + 1 == b.run && slots.Follows(static_cast<int64_t>(i));
+}
 
 bool Mixed(const Batch& batch) {
   return std::any_of(batch.begin(), batch.end(), [&](const Slot& slot) {

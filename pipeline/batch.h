@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "pipeline/batch_slots.h"
 #include "pipeline/unit_run.h"
 
 namespace tilery {
@@ -16,8 +17,8 @@ struct Slot {
 };
 using Batch = std::vector<Slot>;
 
-// Whether `b` is the run of the same unit that comes right after `a`.
-bool Follows(const Slot& a, const Slot& b);
+// Whether the run after the `i`th of a batch follows it in its unit and by its slot.
+bool Neighbours(const Batch& batch, const BatchSlots& slots, size_t i);
 // Whether it holds runs of several items.
 bool Mixed(const Batch& batch);
 // The same fault, with the item and the tile in front.

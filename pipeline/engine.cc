@@ -15,7 +15,6 @@
 
 #include "io/error.h"
 #include "pipeline/batch.h"
-#include "pipeline/batch_slots.h"
 #include "pipeline/device.h"
 #include "pipeline/work_check.h"
 
@@ -268,7 +267,7 @@ class LanesEngine final : public Engine {
           continue;
         }
         size_t end = i + 1;
-        while (end < batch.size() && end - i < together && Neighbours(batch, end - 1) &&
+        while (end < batch.size() && end - i < together && Neighbours(batch, slots_, end - 1) &&
                (mixed || finite(end))) {
           ++end;
         }
@@ -341,7 +340,7 @@ class LanesEngine final : public Engine {
                                    used * options_.channels_in * Product(options_.tile) * 4);
       for (int64_t i = 0, end; i < used; i = end) {
         end = i + 1;
-        while (end < used && Neighbours(batch, static_cast<size_t>(end - 1))) ++end;
+        while (end < used && Neighbours(batch, slots_, static_cast<size_t>(end - 1))) ++end;
         lane.Gather(slots_[i], batch[i].unit->memory(), batch[i].run, end - i);
       }
       // A copy of a real tile: filling that the model has never a reason to refuse.
@@ -352,11 +351,6 @@ class LanesEngine final : public Engine {
     auto output = lane.Forward();
     ++finished_batches_;
     return output;
-  }
-
-  // Whether the run after the `i`th of a batch follows it in its unit and by its slot.
-  bool Neighbours(const Batch& batch, size_t i) const {
-    return Follows(batch[i], batch[i + 1]) && slots_.Follows(static_cast<int64_t>(i));
   }
 
   // What the host does counts as the stage's time, unless the device works by itself.

@@ -158,9 +158,10 @@ struct ModelProbe {
   bool apart = true;  // what it makes of a tile depends neither on its slot nor on what is beside
                       // it in a batch
 };
-// channels_in, dims: 0 = unknown (dims must be known). `tile`: shape to try.
+// channels_in, dims: 0 = unknown (dims must be known). `tile`: shape to try. `batches`: also find
+// `apart`, for which it runs two batches of two.
 ModelProbe ProbeModel(const std::filesystem::path& model, int dims, int32_t channels_in,
-                      const Index& tile);
+                      const Index& tile, bool batches = false);
 // Device kind and Torch version of this machine for `device` ("cpu").
 Numerics DescribeDevice(const std::string& device);
 

@@ -1,5 +1,5 @@
-# Pure arithmetic: tiles, windows, units and seams, slots of a batch. A library of its own, since the scheduler plans with it and
-# must not link LibTorch.
+# Pure arithmetic: tiles, windows, units and seams, slots of a batch. A library of its own, since the scheduler plans
+# with it and must not link LibTorch.
 add_library(tilery_geometry STATIC
   batch_slots.cc
   blocks.cc

@@ -87,6 +87,7 @@ bool GivesTilesApart(const Prepared& prepared) {
   request.model_hash = prepared.model.Key();
   for (const OperatorLibrary& library : prepared.model.libraries)
     request.libraries.push_back(library.path);
+  request.batches = true;
   request.dims = prepared.resolved.dims;
   request.channels_in = params.transfer.model_in;
   request.tile = params.tiling.tile;

@@ -148,6 +148,7 @@ ProbeAnswer AskWorker(const ProbeRequest& request, const DeviceSeat& seat,
   question.question = {{"model", request.model}, {"libraries", request.libraries},
                        {"dims", request.dims},   {"channels_in", request.channels_in},
                        {"tile", request.tile},   {"device", seat.device}};
+  if (request.batches) question.question["batches"] = true;
   question.key = question.question;
   // By content, not by where it lies; the libraries are in the hash.
   question.key["model"] = request.model_hash;

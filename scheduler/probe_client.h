@@ -24,6 +24,7 @@ struct ProbeRequest {
   int dims = 2;
   int32_t channels_in = 0;  // 0: unknown
   Index tile{1, 1, 1};
+  bool batches = false;  // also find ProbeAnswer::apart, which takes two more runs
 };
 
 struct ProbeAnswer {

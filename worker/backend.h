@@ -31,7 +31,7 @@ class Backend {
   virtual Numerics Describe(const std::string& device) const = 0;
   // What only the model itself can tell; as pipeline/engine.h says.
   virtual ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
-                           const Index& tile) const = 0;
+                           const Index& tile, bool batches) const = 0;
   // The fastest way to run a model here that is near enough to fp32. CPUs measure nothing: they
   // answer the batch that was asked for (else 1), in fp32 and nchw. Error(kUsage) naming what may
   // be chosen, if it is something else that is asked for, or the environment contradicts it

@@ -8,8 +8,8 @@ class CpuBackend final : public Backend {
  public:
   Numerics Describe(const std::string& device) const override { return DescribeDevice(device); }
   ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
-                   const Index& tile) const override {
-    return ProbeModel(model, dims, channels_in, tile);
+                   const Index& tile, bool batches) const override {
+    return ProbeModel(model, dims, channels_in, tile, batches);
   }
   TuneResult Tune(const TuneRequest& request) const override {
     const std::string precision = request.precisions.empty() ? "" : request.precisions.front();

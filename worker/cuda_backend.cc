@@ -31,8 +31,9 @@ class CudaBackend final : public Backend {
     return numerics;
   }
   ModelProbe Probe(const std::filesystem::path& model, int dims, int32_t channels_in,
-                   const Index& tile) const override {
-    return ProbeModel(model, dims, channels_in, tile);  // a contract does not depend on the device
+                   const Index& tile, bool batches) const override {
+    // A contract does not depend on the device.
+    return ProbeModel(model, dims, channels_in, tile, batches);
   }
   TuneResult Tune(const TuneRequest& request) const override {
     return cuda::TuneOnGpu(request, kOrdinal);

@@ -44,7 +44,7 @@ std::string AnswerProbe(const std::string& request, const Backend& backend) {
   }
   if (!model.empty() && !tunes && refused.empty()) {
     try {
-      probe = backend.Probe(model, dims, channels_in, tile);
+      probe = backend.Probe(model, dims, channels_in, tile, json.value("batches", false));
     } catch (const std::exception& e) {
       probe.error = e.what();
     }

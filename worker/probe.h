@@ -11,7 +11,7 @@ namespace tilery {
 // "device": "cpu" or "cuda:0", "libraries": [path, ...] of operators, loaded first, "tune": {...}
 // or absent}. The answer, one line of JSON:
 //   {"runs", "error", "channels_in", "channels_out", "scale": [zn,zd,yn,yd,xn,xd],
-//    "apart": whether what it makes of a tile is the same wherever in a batch, beside whatever,
+//    "apart": false if "batches": true asked, and what it makes of a tile depends on the batch,
 //    "numerics": {"batch", "precision", "layout", "device_kind", "torch"}, "tuned": {...}}
 // and "refused", a text, if a library can't be loaded: then there is no more to say of the model.
 // Without a model only the numerics are filled in. Never throws for what a model does: `error` says

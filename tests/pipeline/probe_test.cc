@@ -9,7 +9,7 @@ using namespace tilery::testing;
 
 ModelProbe Probe(const std::string& name, int32_t channels = 0, Index tile = {1, 64, 64},
                  int dims = 2) {
-  return ProbeModel(ModelPath(name), dims, channels, tile);
+  return ProbeModel(ModelPath(name), dims, channels, tile, /*batches=*/true);
 }
 
 TEST(Probe, FindsChannelsAndScaleByRunningTheModel) {

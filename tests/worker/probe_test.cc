@@ -26,7 +26,7 @@ class FakeBackend final : public Backend {
     numerics.device_kind = "fake";
     return numerics;
   }
-  ModelProbe Probe(const std::filesystem::path&, int, int32_t, const Index&) const override {
+  ModelProbe Probe(const std::filesystem::path&, int, int32_t, const Index&, bool) const override {
     ADD_FAILURE() << "a model that is tuned is not probed";
     return {};
   }
