@@ -23,6 +23,7 @@ class BatchOutput {
   virtual ~BatchOutput() = default;
   // Waits until the batch is done. Errors as Lane::Forward.
   virtual bool Finite(int64_t slot) const = 0;
+  virtual bool Done() const { return true; }  // whether Finite() would not wait
 };
 
 // One unit in work. Gathering may happen on several lanes at once; all else is called by one thread
@@ -82,6 +83,10 @@ class Device {
   // for it.
   virtual std::unique_ptr<UnitMemory> Open(const InferWork& work) = 0;
   virtual bool opens_early() const { return false; }
+  // `progress` is to be called whenever a batch is done or a unit is Ready(); on any thread, which
+  // holds no lock that the device takes elsewhere. It is quick, and asks nothing of the device.
+  // Called once, before lanes are made. A device without depth needs it not.
+  virtual void OnProgress(std::function<void()> progress) { static_cast<void>(progress); }
   // Batches of a lane that may be under way when the next is begun.
   virtual int depth() const { return 0; }
   // Whether it adds to the profile what its stages take; else whoever calls it does.

@@ -16,6 +16,7 @@
 #include "io/error.h"
 #include "pipeline/batch.h"
 #include "pipeline/device.h"
+#include "pipeline/run_queue.h"
 #include "pipeline/work_check.h"
 
 namespace tilery {
@@ -25,6 +26,10 @@ class LanesEngine final : public Engine {
  public:
   LanesEngine(const EngineOptions& options, std::unique_ptr<Device> device, Profile& profile)
       : options_(options), device_(std::move(device)), profile_(profile) {
+    device_->OnProgress([this] {
+      { const std::lock_guard lock(mutex_); }  // not between a lane's look and its sleep
+      changed_.notify_all();
+    });
     // Each lane is made by its own thread: what a device prepares may belong to that.
     std::vector<std::future<void>> made;
     for (int i = 0; i < options_.lanes; ++i) {
@@ -42,15 +47,12 @@ class LanesEngine final : public Engine {
 
   ~LanesEngine() override {
     Stop();
-    // Lanes finish what they took, so all that is incomplete still stands in a queue.
-    for (auto* queue : {&queue_, &without_model_}) {
-      for (const Waiting& waiting : *queue) {
-        waiting.unit->Enter();
-        waiting.unit->Fail(std::make_exception_ptr(
-            Error(Fault::kTransient, waiting.unit->work().item_name + ": the engine was stopped")));
-        waiting.unit->Leave();
-      }
-      queue->clear();
+    // Lanes finish what they took, so all that is incomplete is still queued.
+    for (const std::shared_ptr<UnitRun>& unit : queue_.TakeAll()) {
+      unit->Enter();
+      unit->Fail(std::make_exception_ptr(
+          Error(Fault::kTransient, unit->work().item_name + ": the engine was stopped")));
+      unit->Leave();
     }
     device_.reset();  // calls what still waits for results, before anything else goes
   }
@@ -68,35 +70,25 @@ class LanesEngine final : public Engine {
     const bool failed = refused || (early && !unit->Open(*device_));
     const std::lock_guard lock(mutex_);
     if (early && !failed) unit->memory().Begin();  // in the order of submission: under the lock
-    if (failed || unit->runs() == 0) {
-      without_model_.push_back({std::move(unit)});
-    } else {
-      queued_ += unit->runs();
-      queue_.push_back({std::move(unit)});
-    }
+    queue_.Push(std::move(unit), failed);
     changed_.notify_all();
   }
 
-  void MoreComing(bool more) override {
+  void MoreComing(More more) override {
     const std::lock_guard lock(mutex_);
-    more_coming_ = more;
+    more_ = more;
     changed_.notify_all();
   }
 
   int64_t queued_tiles() const override {
     const std::lock_guard lock(mutex_);
-    return queued_;
+    return queue_.runs();
   }
   int64_t finished_batches() const override { return finished_batches_; }
   std::shared_ptr<HostMemory> host_memory() override { return device_->host_memory(); }
   DeviceUse device_use() const override { return device_->use(); }
 
  private:
-  struct Waiting {
-    std::shared_ptr<UnitRun> unit;
-    int64_t taken = 0;  // runs that lanes have or had
-  };
-
   // A batch whose forward pass has been asked for.
   struct Begun {
     Batch all;   // as taken
@@ -104,6 +96,7 @@ class LanesEngine final : public Engine {
     std::shared_ptr<const BatchOutput> output;
     std::exception_ptr error;  // neither: nothing left to do
     std::unique_ptr<Profile::Busy> busy;
+    bool Done() const { return !output || output->Done(); }
   };
 
   void Live(std::promise<void>& made) {
@@ -128,47 +121,63 @@ class LanesEngine final : public Engine {
     threads_.clear();
   }
 
+  // Batches are begun as soon as there is one to be had, also while others are under way, up to the
+  // device's depth, and are taken over in the order of taking as they end: what runs again gives
+  // outputs that wait for nothing of this lane.
   void Work(Lane& lane) {
     std::deque<Begun> begun;
     const auto depth = static_cast<size_t>(device_->depth());
     for (;;) {
-      Batch batch = Take(begun.empty());
-      if (batch.empty() && begun.empty()) return;
-      const bool taken = !batch.empty();
-      if (taken) {
-        Begun next{std::move(batch), {}, nullptr, nullptr, nullptr};
-        bool opened = false, ready = true;
-        for (size_t i = 0; i < next.all.size(); ++i) {
-          const Slot& slot = next.all[i];
-          if (i == 0 ||
-              slot.unit != next.all[i - 1].unit) {  // batches of small tiles have thousands
-            opened = slot.unit->Open(*device_);
-            ready &= !opened || slot.unit->memory().Ready();
-          }
-          if (opened) next.open.push_back(slot);
-        }
-        // What this batch waits for may be memory that the ones before will give back.
-        if (!ready) EndAll(lane, begun, 0);
+      Begun next;
+      if (begun.size() <= depth) next.all = Take(begun);
+      if (!next.all.empty()) {
+        Open(next);
+        // What it waits for may be memory that the ones before will give back.
+        while (!begun.empty() && !WaitReady(next, begun.front())) EndFirst(lane, begun);
         Begin(lane, next);
         begun.push_back(std::move(next));
+      } else if (!begun.empty()) {
+        EndFirst(lane, begun);
+      } else {
+        return;
       }
-      EndAll(lane, begun, taken ? depth : 0);
     }
   }
 
-  // Takes over what batches gave until `keep` are left, in the order of taking: what runs again
-  // gives outputs that wait for nothing of this lane.
-  void EndAll(Lane& lane, std::deque<Begun>& begun, size_t keep) {
-    while (begun.size() > keep) {
-      Begun& first = begun.front();
-      if (first.error) {
-        Broken(lane, first.open, first.error);
-      } else if (first.output) {
-        Settle(lane, first.open, std::move(first.output));
-      }
-      Leave(first.all);
-      begun.pop_front();
+  void Open(Begun& next) {
+    bool opened = false;
+    for (size_t i = 0; i < next.all.size(); ++i) {
+      const Slot& slot = next.all[i];
+      if (i == 0 || slot.unit != next.all[i - 1].unit)  // batches of small tiles have thousands
+        opened = slot.unit->Open(*device_);
+      if (opened) next.open.push_back(slot);
     }
+  }
+
+  // Until the inputs of the batch are there, or `first` is done: true if they are.
+  bool WaitReady(const Begun& next, const Begun& first) {
+    const auto ready = [&] {
+      for (size_t i = 0; i < next.open.size(); ++i) {
+        const UnitRun& unit = *next.open[i].unit;
+        if ((i == 0 || next.open[i].unit != next.open[i - 1].unit) && !unit.memory().Ready())
+          return false;
+      }
+      return true;
+    };
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ready() || first.Done(); });
+    return ready();
+  }
+
+  void EndFirst(Lane& lane, std::deque<Begun>& begun) {
+    Begun& first = begun.front();
+    if (first.error) {
+      Broken(lane, first.open, first.error);
+    } else if (first.output) {
+      Settle(lane, first.open, std::move(first.output));
+    }
+    Leave(first.all);
+    begun.pop_front();
   }
 
   void Begin(Lane& lane, Begun& begun) {
@@ -186,55 +195,35 @@ class LanesEngine final : public Engine {
   }
 
   void Leave(const Batch& batch) {
-    {
-      const std::lock_guard lock(mutex_);
-      DropFailed();
-    }
+    DropFailed();
     for (size_t i = 0; i < batch.size(); ++i) {
       if (i == 0 || batch[i].unit != batch[i - 1].unit) batch[i].unit->Leave();
     }
     changed_.notify_all();
   }
 
-  // The next runs in order of submission; empty when the engine stops, or if there is no batch to
-  // be had now and the caller has better to do than to `wait`.
-  Batch Take(bool wait) {
+  // The next runs in order of submission; empty when the engine stops, or once the first of the
+  // batches that this lane has `begun` is done and there is no other to be had.
+  Batch Take(const std::deque<Begun>& begun) {
     std::unique_lock lock(mutex_);
     const int64_t size = slots_.size();
+    const Begun* const first = begun.empty() ? nullptr : &begun.front();
     const auto ready = [&] {
       if (stopping_) return true;
-      if (!without_model_.empty()) return true;
+      if (queue_.any_without_model()) return true;
       const bool room = parked_ <= options_.lanes * size;
-      return room && (queued_ >= size || (!more_coming_ && queued_ > 0));
+      const bool waits = more_ == More::kSoon || (more_ == More::kInTurn && first);
+      return room && (queue_.runs() >= size || (queue_.runs() > 0 && !waits));
     };
-    if (wait) changed_.wait(lock, ready);
-    Batch batch;
-    if (stopping_ || !ready()) return batch;
-    if (!without_model_.empty()) {
-      batch.push_back({without_model_.front().unit, 0});
-      batch.front().unit->Enter();
-      without_model_.pop_front();
-      return batch;
-    }
-    while (!queue_.empty() && static_cast<int64_t>(batch.size()) < size) {
-      Waiting& front = queue_.front();
-      front.unit->Enter();
-      while (front.taken < front.unit->runs() && static_cast<int64_t>(batch.size()) < size) {
-        batch.push_back({front.unit, front.taken++});
-        --queued_;
-      }
-      if (front.taken == front.unit->runs()) queue_.pop_front();
-    }
-    return batch;
+    changed_.wait(lock, [&] { return ready() || (first && first->Done()); });
+    return stopping_ || !ready() ? Batch{} : queue_.Take(size);
   }
 
-  // Runs of failed units that no lane has taken are never run. Called with mutex_ held.
+  // Runs of failed units that no lane has taken are never run.
   void DropFailed() {
-    std::erase_if(queue_, [&](const Waiting& waiting) {
-      if (!waiting.unit->failed()) return false;
-      queued_ -= waiting.unit->runs() - waiting.taken;
-      return true;
-    });
+    std::vector<std::shared_ptr<UnitRun>> failed;  // go without the lock
+    const std::lock_guard lock(mutex_);
+    failed = queue_.DropFailed();
   }
 
   // The batch threw: item by item if there are several, else it is the item's fault.
@@ -369,10 +358,8 @@ class LanesEngine final : public Engine {
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::deque<Waiting> queue_;  // units with runs that no lane has taken, in order of submission
-  std::deque<Waiting> without_model_;  // units that need no model, or were refused
-  int64_t queued_ = 0;                 // runs in queue_
-  bool more_coming_ = false;
+  RunQueue queue_;
+  More more_ = More::kNothing;
   bool stopping_ = false;
 
   std::vector<std::thread> threads_;  // last: they use all of the above

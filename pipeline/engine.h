@@ -3,8 +3,8 @@
 //
 // A unit's tiles are blended in tile order, passes of one tile position in pass order, into f32
 // sums; the result has the same bits whatever else is in flight, however many lanes there are. A
-// batch waits for more tiles while MoreComing(true) stands, and is filled up (the filling
-// discarded) otherwise. If a batch of several items throws or is not finite, its tiles run again
+// batch waits for more tiles as MoreComing() says, and is filled up (the filling discarded)
+// otherwise. If a batch of several items throws or is not finite, its tiles run again
 // one item at a time, same size, filled up; only the item that fails again fails. A batch that
 // memory ran out in runs again before that, once.
 #pragma once
@@ -118,6 +118,14 @@ struct DeviceUse {
   int64_t allocations = 0;  // times that memory was asked of the driver, pinned memory included
 };
 
+// Whether a batch that is not full waits for tiles.
+enum class More : uint8_t {
+  kNothing,  // no
+  kInTurn,   // while its lane has others under way: when they are done, units may be read for which
+             // there is no room yet
+  kSoon,     // yes: they come whatever the engine does
+};
+
 // Thread-safe. Destruction finishes running batches and calls `done` with Error(kTransient) for the
 // rest.
 class Engine {
@@ -129,7 +137,7 @@ class Engine {
 
   // `done` runs on an engine thread, exactly once; it must be quick. Never blocks.
   virtual void Submit(InferWork work, std::function<void(InferResult)> done) = 0;
-  virtual void MoreComing(bool more) = 0;
+  virtual void MoreComing(More more) = 0;    // at first: kNothing
   virtual int64_t queued_tiles() const = 0;  // model runs submitted and not yet taken into a batch
   virtual int64_t finished_batches() const = 0;  // sign of life for heartbeats
   // Memory that inputs are best read into; nullptr: any. Usable after the engine has gone.

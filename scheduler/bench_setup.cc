@@ -136,9 +136,8 @@ void DecideForm(const BenchOptions& options, const Job& job, const Prepared& pre
   context.device_memory = MemoryOfWorker(job, devices);
   if (!options.package.empty()) {
     context.batch = job.execution.batch.value_or(1);
-    return UsePackage(options.package, job, layout, context);
-  }
-  if (layout) {
+    UsePackage(options.package, job, layout, context);
+  } else if (layout) {
     if (prepared.model.compiled_only()) {
       throw Error(Fault::kUsage, "--layout without --package: " + Printable(prepared.model.path) +
                                      " runs only compiled; name its package too, or neither");
@@ -149,9 +148,16 @@ void DecideForm(const BenchOptions& options, const Job& job, const Prepared& pre
                   "choose them, or neither");
     }
     context.batch = *job.execution.batch;
-    return;
   }
   const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
+  if (layout || !options.package.empty()) {
+    const NamedForm form{context.batch, context.precision, context.layout, context.package,
+                         context.package_hash};
+    const Tuning tuning = MeasureNamed(job, prepared, devices, device, form, say, warnings);
+    context.slots = tuning.slots;
+    context.graph = tuning.graph;
+    return;
+  }
   const GpuChoice choice = ChooseForGpu(job, prepared, devices, device, folder, say, warnings);
   context.batch = choice.numerics.batch;
   context.slots = choice.numerics.slots;

@@ -71,13 +71,13 @@ int64_t ReserveFor(const Plan& plan, int64_t memory) {
 class Chooser {
  public:
   Chooser(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
-          const ProbeAnswer& device, const fs::path& work,
+          const ProbeAnswer& device, fs::path work,
           const std::function<void(const std::string&)>& say, std::vector<std::string>& warnings)
       : job_(job),
         prepared_(prepared),
         devices_(devices),
         device_(device),
-        work_(work),
+        work_(std::move(work)),
         say_(say),
         warnings_(warnings) {
     const ItemParams& params = prepared.resolved.plan.params.at(0);
@@ -116,6 +116,20 @@ class Chooser {
       break;
     }
     return Take();
+  }
+
+  Tuning Named(const NamedForm& form) {
+    request_.batch = form.batch;
+    request_.precision = form.precision;
+    request_.layout = form.layout;
+    if (!form.package.empty()) {
+      request_.compiled_only = true;  // it alone is asked for
+      request_.packages = {{form.package, form.package_hash}};
+    }
+    request_.work = request_.params = nullptr;  // of its error nothing is asked
+    tuning_ = AskTuning(request_, devices_.seats[0], warnings_);
+    for (const std::string& note : tuning_.notes) say_(note);
+    return tuning_;
   }
 
  private:
@@ -323,7 +337,7 @@ class Chooser {
   const Prepared& prepared_;
   const DeviceChoice& devices_;
   const ProbeAnswer& device_;
-  const fs::path& work_;
+  const fs::path work_;
   const std::function<void(const std::string&)>& say_;
   std::vector<std::string>& warnings_;
   TuningRequest request_;
@@ -337,6 +351,13 @@ GpuChoice ChooseForGpu(const Job& job, const Prepared& prepared, const DeviceCho
                        const std::function<void(const std::string&)>& say,
                        std::vector<std::string>& warnings) {
   return Chooser(job, prepared, devices, device, work, say, warnings).Choose();
+}
+
+Tuning MeasureNamed(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+                    const ProbeAnswer& device, const NamedForm& form,
+                    const std::function<void(const std::string&)>& say,
+                    std::vector<std::string>& warnings) {
+  return Chooser(job, prepared, devices, device, {}, say, warnings).Named(form);
 }
 
 int64_t MemoryOfWorker(const Job& job, const DeviceChoice& devices) {

@@ -34,6 +34,21 @@ GpuChoice ChooseForGpu(const Job& job, const Prepared& prepared, const DeviceCho
                        const std::function<void(const std::string&)>& say,
                        std::vector<std::string>& warnings);
 
+// A form that was named, not chosen.
+struct NamedForm {
+  int64_t batch = 1;
+  std::string precision, layout;
+  std::filesystem::path package;  // empty: the model as it is
+  std::string package_hash;
+};
+
+// What a worker finds of that form alone, on values like a picture's: which slots of a batch are
+// used, for one. `say` and errors as above.
+Tuning MeasureNamed(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
+                    const ProbeAnswer& device, const NamedForm& form,
+                    const std::function<void(const std::string&)>& say,
+                    std::vector<std::string>& warnings);
+
 // Keeps what was found for the reports of later runs, in WORK/tuning.json. Error(kOutput).
 void KeepReport(const GpuChoice& choice, const std::filesystem::path& work);
 

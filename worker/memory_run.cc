@@ -112,7 +112,7 @@ struct MemoryRun::Impl {
         results.pop_front();
         lock.unlock();
         const bool last = Guarded([&] { Collect(number, result); }, number);
-        if (last) engine.MoreComing(false);
+        if (last) engine.MoreComing(More::kNothing);
         lock.lock();
       } else if (stopping) {
         return;
@@ -132,7 +132,7 @@ struct MemoryRun::Impl {
           ComesBack(number);
           lock.unlock();
           Guarded([] { throw; }, number);
-          engine.MoreComing(false);
+          engine.MoreComing(More::kNothing);
         }
         lock.lock();
         --reading;
@@ -312,7 +312,7 @@ struct MemoryRun::Impl {
       wanted = seconds;
       begun = Clock::now();
     }
-    engine.MoreComing(true);
+    engine.MoreComing(More::kSoon);
     std::vector<std::thread> threads;
     for (int i = 0; i < hands; ++i) threads.emplace_back([this] { Hand(); });
     for (std::thread& thread : threads) thread.join();

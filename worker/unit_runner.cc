@@ -186,6 +186,7 @@ struct UnitRunner::Impl {
   // Begins what tickets allow.
   void Begin() {
     std::vector<TaskPtr> infer, stage, assemble;
+    bool tell = false;
     {
       const std::lock_guard lock(mutex);
       if (draining || stopped) return;
@@ -206,9 +207,10 @@ struct UnitRunner::Impl {
         assemble.push_back(std::move(waiting_assemble.front()));
         waiting_assemble.pop_front();
       }
+      tell = !infer.empty() || !waiting_infer.empty();
       Count();
     }
-    if (!infer.empty()) TellEngine();
+    if (tell) TellEngine();
     for (const TaskPtr& task : stage) {
       stagers.Post([this, task] { RunAlone(task, &RunStage, staging); });
     }
@@ -325,11 +327,15 @@ struct UnitRunner::Impl {
 
   void TellEngine() {
     const std::lock_guard order(more_mutex);
-    bool more = false;
+    More more = More::kNothing;
     {
       const std::lock_guard lock(mutex);
       if (stopped) return;
-      more = reading > 0 || (expecting && !draining);
+      if (reading > 0 || (expecting && !draining)) {
+        more = More::kSoon;
+      } else if (!waiting_infer.empty()) {
+        more = More::kInTurn;
+      }
     }
     engine->MoreComing(more);
   }

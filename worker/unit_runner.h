@@ -13,8 +13,9 @@
 // of their own: decoding is serial in most formats, so the more cores, the more files at a time;
 // what assembles shares out its work among the encoders.
 //
-// The engine is told that more tiles are coming while inputs are being read or leases are on their
-// way, and never otherwise: a batch waits for nothing that waits for the batch.
+// The engine is told that more tiles are coming soon while inputs are being read or leases are on
+// their way, and never otherwise: a batch waits for nothing that waits for the batch. While units
+// wait for tickets, it is told that more come in turn.
 #pragma once
 
 #include <cstdint>

@@ -88,6 +88,7 @@ class Gpu final : public CudaDevice {
     context.count = count_.get();
     context.pinned = &pinned_;
     context.lost = options_.lost;
+    context.progress = progress_;
     context.gathered = [this] {
       { const std::lock_guard lock(mutex_); }  // not between the loader's look and its sleep
       changed_.notify_all();
@@ -105,6 +106,7 @@ class Gpu final : public CudaDevice {
     }
   }
 
+  void OnProgress(std::function<void()> progress) override { progress_ = std::move(progress); }
   bool opens_early() const override { return true; }
   int depth() const override { return 1; }
   bool times_itself() const override { return true; }
@@ -165,6 +167,8 @@ class Gpu final : public CudaDevice {
         unit->FailLoading(error);
         Look(error);
       }
+      unit.reset();
+      if (progress_) progress_();
     }
   }
 
@@ -308,6 +312,7 @@ class Gpu final : public CudaDevice {
 
   const CudaDeviceOptions options_;
   Profile& profile_;
+  std::function<void()> progress_;  // fixed before anything is loaded
   DeviceClock clock_;
   const std::shared_ptr<AllocationCount> count_ = std::make_shared<AllocationCount>();
   const std::shared_ptr<RegisteredMemory> memory_;

@@ -2,6 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <deque>
+#include <thread>
 #include <utility>
 
 #include "io/error.h"
@@ -20,6 +23,39 @@ struct CudaLane::Place {
   GpuTensor output;
   bool free = true;
   bool used = false;  // events have been recorded
+};
+
+// Waits for batches, in their order, with a thread of its own, and says when one is done: lanes
+// wait for that and for other things at once.
+class CudaLane::Watch {
+ public:
+  explicit Watch(const LaneContext& context)
+      : progress_(context.progress), thread_([this, device = context.device] { Run(device); }) {}
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void Add(std::shared_ptr<const Output> output) {
+    {
+      const std::lock_guard lock(mutex_);
+      outputs_.push_back(std::move(output));
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void Run(int device);
+
+  const std::function<void()> progress_;
+  std::mutex mutex_;  // guards the two below
+  std::deque<std::shared_ptr<const Output>> outputs_;
+  bool stopping_ = false;
+  std::condition_variable changed_;
+  std::thread thread_;  // last: it uses all of the above
 };
 
 // Lives as long as outputs that refer to it.
@@ -55,6 +91,14 @@ class CudaLane::Output final : public CudaOutput {
     }
     place_.read.Record(stream);
   }
+  bool Done() const override { return done_; }
+  void WaitDone() const noexcept {
+    try {
+      place_.checked.Wait();
+    } catch (...) {  // Finite() will say it
+    }
+    done_ = true;
+  }
   bool Finite(int64_t slot) const override {
     std::call_once(waited_, [&] {
       place_.checked.Wait();
@@ -81,7 +125,25 @@ class CudaLane::Output final : public CudaOutput {
   DeviceClock& clock_;
   const int64_t unit_;
   mutable std::once_flag waited_;
+  mutable std::atomic<bool> done_{false};
 };
+
+void CudaLane::Watch::Run(int device) {
+  static_cast<void>(cudaSetDevice(device));
+  for (;;) {
+    std::shared_ptr<const Output> output;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !outputs_.empty(); });
+      if (outputs_.empty()) return;
+      output = std::move(outputs_.front());
+      outputs_.pop_front();
+    }
+    output->WaitDone();
+    output.reset();
+    if (progress_) progress_();
+  }
+}
 
 GpuModelOptions ModelOptionsOf(const EngineOptions& o, int device) {
   GpuModelOptions options;
@@ -111,9 +173,11 @@ CudaLane::CudaLane(LaneContext context) : context_(std::move(context)) {
     place->host_flags = context_.pinned->Take(options.batch * 4);
     ring_->places.push_back(std::move(place));
   }
+  watch_ = std::make_unique<Watch>(context_);
 }
 
 CudaLane::~CudaLane() {
+  watch_.reset();
   // What was asked of the device refers to places and model until it is done.
   if (model_) static_cast<void>(cudaStreamSynchronize(model_->stream()));
   static_cast<void>(cudaStreamSynchronize(check_));
@@ -204,7 +268,9 @@ std::shared_ptr<const BatchOutput> CudaLane::Forward() {
     const std::lock_guard lock(ring_->mutex);
     place.free = false;
   }
-  return std::make_shared<Output>(ring_, place, context_, unit_);
+  auto output = std::make_shared<const Output>(ring_, place, context_, unit_);
+  watch_->Add(output);
+  return output;
 }
 
 void CudaLane::FreeMemory() {

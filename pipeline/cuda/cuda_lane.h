@@ -26,6 +26,7 @@ struct LaneContext {
   AllocationCount* count = nullptr;
   HostBuffers* pinned = nullptr;
   std::function<void()> gathered;  // some runs of a unit
+  std::function<void()> progress;  // a batch is done; may be empty
   LossHandler lost;                // may be empty
 };
 
@@ -47,6 +48,7 @@ class CudaLane final : public Lane {
   struct Place;
   struct Ring;
   class Output;
+  class Watch;
   void WaitForPlace();
   Place& Next();  // the place that is gathered into
   std::shared_ptr<const BatchOutput> RunInF32(UnitState& state, int64_t run);
@@ -60,6 +62,7 @@ class CudaLane final : public Lane {
   OwnStream check_;
   std::unique_ptr<GpuModel> model_, careful_model_;
   std::shared_ptr<Ring> ring_, careful_ring_;
+  std::unique_ptr<Watch> watch_;
   int next_ = 0;
   bool gathering_ = false;  // the place at next_ is being filled
   bool freed_ = false;      // memory ran out, and this is the second try

@@ -100,7 +100,7 @@ TEST(EngineFaults, DestructionReportsWhatWasNotRunAsTransient) {
   const int count = static_cast<int>(works.size());
   // The last batch waits for more, so that something is left however quick the lanes are.
   ASSERT_NE(item.Geometry()->grid().tiles() % 5, 0);
-  engine->MoreComing(true);
+  engine->MoreComing(More::kSoon);
   for (InferWork& work : works) {
     engine->Submit(std::move(work), [&](InferResult result) {
       ++done;

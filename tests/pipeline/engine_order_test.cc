@@ -133,7 +133,7 @@ TEST(EngineOrder, ABatchWaitsWhileMoreIsComingAndIsFilledUpOtherwise) {
   Item item = MakePicture({1, 32, 32}, 3, DType::kU8, DType::kU8, 32, 8);
   Profile profile;
   const auto engine = CreateEngine(OptionsFor(item, "identity", 4, 1), profile);
-  engine->MoreComing(true);
+  engine->MoreComing(More::kSoon);
   std::atomic<int> done{0};
   const auto count = [&](InferResult result) {
     EXPECT_TRUE(std::holds_alternative<InferOutput>(result));
@@ -151,7 +151,7 @@ TEST(EngineOrder, ABatchWaitsWhileMoreIsComingAndIsFilledUpOtherwise) {
   engine->Submit(WorksOf(item)[0], count);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(done, 4);
-  engine->MoreComing(false);
+  engine->MoreComing(More::kNothing);
   while (done < 5) std::this_thread::yield();
   EXPECT_EQ(engine->finished_batches(), 2);
   EXPECT_EQ(engine->queued_tiles(), 0);

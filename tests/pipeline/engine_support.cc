@@ -133,7 +133,7 @@ std::vector<InferResult> RunAll(Engine& engine, std::vector<InferWork> works) {
   std::vector<InferResult> results(works.size());
   size_t done = 0;
   // So that which tiles share a batch does not depend on how quickly this thread submits.
-  engine.MoreComing(true);
+  engine.MoreComing(More::kSoon);
   for (size_t i = 0; i < works.size(); ++i) {
     engine.Submit(std::move(works[i]), [&, i](InferResult result) {
       const std::lock_guard lock(mutex);
@@ -142,7 +142,7 @@ std::vector<InferResult> RunAll(Engine& engine, std::vector<InferWork> works) {
       changed.notify_all();
     });
   }
-  engine.MoreComing(false);
+  engine.MoreComing(More::kNothing);
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done == results.size(); });
   return results;

@@ -258,6 +258,34 @@ TEST_F(GpuChoiceTest, APackageGivenAsTheModelIsMeasuredAloneAndKept) {
   EXPECT_EQ(Questions(), 1);
 }
 
+TEST_F(GpuChoiceTest, OfAFormThatIsNamedItIsAskedAlone) {
+  MakeFile(folder_ / "p.pt2", "package");
+  Answer(0, {.batch = 8, .package = 0, .slots = "0-6"});
+  const auto ask = [&](const NamedForm& form) {
+    return MeasureNamed(
+        job_, prepared_, devices_, device_, form,
+        [&](const std::string& line) { said_ += line + "\n"; }, warnings_);
+  };
+  const NamedForm package{8, "fp16", "nhwc", folder_ / "p.pt2", "its-hash"};
+  EXPECT_EQ(ask(package).slots, "0-6");
+  ExpectWords(said_, {"a note"});
+  EXPECT_EQ(Asked(0).at("model"), "");
+  const Json asked = Asked(0).at("tune");
+  EXPECT_EQ(asked.at("batch"), 8);
+  EXPECT_EQ(asked.at("layout"), "nhwc");
+  EXPECT_EQ(asked.at("precisions"), Json({"fp16"}));
+  EXPECT_EQ(asked.at("packages"), Json{At("p.pt2")});
+  EXPECT_FALSE(asked.contains("sample"));
+  EXPECT_EQ(ask(package).slots, "0-6");  // from the cache
+  EXPECT_EQ(Questions(), 1);
+
+  Answer(1, {.batch = 4, .slots = "all"});
+  EXPECT_EQ(ask({4, "fp16", "nchw", "", ""}).slots, "all");
+  EXPECT_EQ(Asked(1).at("model"), At("m.pt"));
+  EXPECT_EQ(Asked(1).at("tune").at("layout"), "nchw");
+  EXPECT_EQ(Asked(1).at("tune").at("batch"), 4);
+}
+
 TEST_F(GpuChoiceTest, AnExportedProgramRunsCompiledOrNotAtAll) {
   prepared_.model.kind = "exported";
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Choose(); }),

@@ -131,12 +131,17 @@ void FakeEngine::Submit(InferWork work, std::function<void(InferResult)> done) {
   changed_.notify_all();
 }
 
-void FakeEngine::MoreComing(bool more) {
+void FakeEngine::MoreComing(More more) {
   {
     const std::lock_guard lock(mutex_);
     more_ = more;
   }
   changed_.notify_all();
+}
+
+More FakeEngine::more() const {
+  const std::lock_guard lock(mutex_);
+  return more_;
 }
 
 int64_t FakeEngine::queued_tiles() const {
@@ -156,7 +161,7 @@ void FakeEngine::Loop() {
     };
     changed_.wait(lock, [&] {
       const int64_t tiles = queued();
-      return ending_ || tiles >= options_.batch || (tiles > 0 && !more_);
+      return ending_ || tiles >= options_.batch || (tiles > 0 && more_ != More::kSoon);
     });
     if (ending_) return;
     int64_t room = options_.batch;

@@ -28,11 +28,12 @@ class FakeEngine : public Engine {
   ~FakeEngine() override;
 
   void Submit(InferWork work, std::function<void(InferResult)> done) override;
-  void MoreComing(bool more) override;
+  void MoreComing(More more) override;
   int64_t queued_tiles() const override;
   std::shared_ptr<HostMemory> host_memory() override { return nullptr; }
   int64_t finished_batches() const override { return batches_; }
   int64_t partial_batches() const { return partial_batches_; }
+  More more() const;  // as it was told last
 
  private:
   struct Pending {
@@ -46,7 +47,8 @@ class FakeEngine : public Engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Pending> pending_;
-  bool more_ = false, ending_ = false;
+  More more_ = More::kNothing;
+  bool ending_ = false;
   std::atomic<int64_t> batches_{0}, partial_batches_{0};
   std::thread thread_;
 };

@@ -79,9 +79,11 @@ TEST_F(RunnerFlowTest, BeginsFewLargeUnitsAtATime) {
   EXPECT_EQ(runner_->held().infer_units, 8);
   EXPECT_EQ(runner_->held().tiles, 64);
   EXPECT_EQ(runner_->held().largest, 8);
+  EXPECT_EQ(engine_->more(), More::kInTurn);  // the others, when these are done
   open.set_value();
   for (const Lease& lease : leases) AsDone(Await(lease));
   EXPECT_TRUE(runner_->held().empty());
+  EXPECT_TRUE(Soon([&] { return engine_->more() == More::kNothing; }));
 }
 
 TEST_F(RunnerFlowTest, WritingHoldsTheEngineUpOnlyWhenMuchWaitsForIt) {
