@@ -9,6 +9,7 @@ namespace tilery {
 namespace {
 
 constexpr size_t kTraceEvents = 50'000;
+constexpr int64_t kTraceGap_us = 200;
 
 using Clock = std::chrono::steady_clock;
 
@@ -110,6 +111,24 @@ void Profile::Add(Stage stage, int64_t unit, int64_t bytes,
     model_time_.Ran(begin, end);
   else
     model_time_.Other(static_cast<size_t>(stage), begin, end);
+  AddToTrace(stage, event);
+}
+
+// Model runs stay apart, since they are counted by their events, and so does what a device timed.
+void Profile::AddToTrace(Stage stage, const TraceEvent& event) {
+  if (stage != Stage::kCompute && event.thread < kModelRow) {
+    const auto [at, first] = last_of_row_.try_emplace(event.thread, SIZE_MAX);
+    if (!first && at->second < trace_.size()) {
+      TraceEvent& last = trace_[at->second];  // or what has taken its place in the ring
+      const int64_t gap_us = event.begin_us - last.begin_us - last.duration_us;
+      if (last.name == event.name && last.thread == event.thread && last.unit == event.unit &&
+          gap_us >= 0 && gap_us <= kTraceGap_us) {
+        last.duration_us = event.begin_us + event.duration_us - last.begin_us;
+        return;
+      }
+    }
+    at->second = trace_.size() < kTraceEvents ? trace_.size() : trace_next_;
+  }
   if (trace_.size() < kTraceEvents) {
     trace_.push_back(event);
   } else {
@@ -154,6 +173,7 @@ std::vector<TraceEvent> Profile::TakeTrace() {
   }
   trace_.clear();
   trace_next_ = 0;
+  last_of_row_.clear();
   return events;
 }
 

@@ -61,6 +61,32 @@ TEST(Profile, TheTraceKeepsTheNewestEventsInOrder) {
   EXPECT_TRUE(profile.TakeTrace().empty()) << "taken once";
 }
 
+TEST(Profile, PiecesThatFollowEachOtherAreOneEventOfTheTrace) {
+  Profile profile;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto add = [&](Stage stage, int64_t unit, int from_us, int to_us, uint32_t row) {
+    profile.Add(stage, unit, 1, begin + std::chrono::microseconds(from_us),
+                begin + std::chrono::microseconds(to_us), row);
+  };
+  add(Stage::kRead, 1, 1000, 1100, 1);
+  add(Stage::kRead, 1, 1010, 1020, 2);  // of another thread
+  add(Stage::kRead, 1, 1150, 1300, 1);  // goes on
+  add(Stage::kRead, 1, 1600, 1700, 1);  // later
+  add(Stage::kRead, 2, 1700, 1800, 1);  // of another unit
+  add(Stage::kWrite, 2, 1800, 1900, 1);
+  add(Stage::kCompute, 2, 1900, 2000, 1);
+  add(Stage::kCompute, 2, 2000, 2100, 1);  // model runs are counted
+  add(Stage::kBlend, 2, 2000, 2100, Profile::kFinishRow);
+  add(Stage::kBlend, 2, 2100, 2200, Profile::kFinishRow);
+  const auto events = profile.TakeTrace();
+  std::vector<int64_t> lengths;
+  for (const TraceEvent& event : events) lengths.push_back(event.duration_us);
+  EXPECT_EQ(lengths, (std::vector<int64_t>{300, 10, 100, 100, 100, 100, 100, 100, 100}));
+  EXPECT_EQ(profile.totals()[static_cast<size_t>(Stage::kRead)].calls, 5);
+  add(Stage::kRead, 1, 2300, 2400, 1);
+  EXPECT_EQ(profile.TakeTrace().size(), 1u) << "what was taken is not added to";
+}
+
 TEST(Profile, ThreadsCountTogether) {
   Profile profile;
   std::vector<std::thread> threads;
