@@ -9,59 +9,81 @@ namespace tilery {
 namespace {
 
 constexpr std::align_val_t kAlign{64};
-constexpr size_t kMostIdle = 1024;  // buffers; taking one back never allocates
+constexpr size_t kMostIdle = 1024;   // buffers; taking one back never allocates
+constexpr size_t kMostTooLarge = 2;  // times the size that is asked for
 
 }  // namespace
 
 struct HostBuffers::State {
   struct Idle {
-    std::byte* data;
-    size_t bytes;
+    std::byte* data = nullptr;
+    size_t bytes = 0;
   };
-  const size_t max_free;
+  const size_t max_idle;
   const std::shared_ptr<HostMemory> memory;
-  std::mutex mutex;
+  std::mutex mutex;        // guards all below; not held while memory is made or goes back
   std::vector<Idle> idle;  // in the order of their return
-  size_t free_bytes = 0;
+  size_t idle_bytes = 0;
   int64_t misses = 0;
   bool warm = false;
 
-  State(size_t limit, std::shared_ptr<HostMemory> from) : max_free(limit), memory(std::move(from)) {
+  State(size_t limit, std::shared_ptr<HostMemory> from) : max_idle(limit), memory(std::move(from)) {
     idle.reserve(kMostIdle);
   }
   ~State() {
-    for (const Idle& buffer : idle) Release(buffer.data, buffer.bytes);
+    for (const Idle& buffer : idle) Release(buffer);
   }
 
   std::byte* Allocate(size_t bytes) {
     if (memory) return memory->Allocate(bytes);
     return static_cast<std::byte*>(::operator new(bytes, kAlign));
   }
-  void Release(std::byte* data, size_t bytes) noexcept {
-    if (memory) return memory->Free(data, bytes);
-    ::operator delete(data, kAlign);
+  void Release(const Idle& buffer) noexcept {
+    if (memory) return memory->Free(buffer.data, buffer.bytes);
+    ::operator delete(buffer.data, kAlign);
   }
 
-  void Return(std::byte* data, size_t bytes) noexcept {
-    const std::lock_guard lock(mutex);
-    if (bytes > max_free || idle.size() == idle.capacity()) {
-      Release(data, bytes);
-      return;
+  // Takes the idle buffer that is nearest to `size`, from `least` to `most` bytes; none: all null.
+  Idle TakeIdle(size_t size, size_t least, size_t most) {
+    const auto distance = [size](const Idle& buffer) {
+      return buffer.bytes > size ? buffer.bytes - size : size - buffer.bytes;
+    };
+    auto best = idle.rend();
+    for (auto it = idle.rbegin(); it != idle.rend(); ++it) {  // the warmest in the caches first
+      if (it->bytes < least || it->bytes > most) continue;
+      if (best == idle.rend() || distance(*it) < distance(*best)) best = it;
+      if (best->bytes == size) break;
     }
-    size_t drop = 0;
-    while (free_bytes + bytes > max_free) {
-      free_bytes -= idle[drop].bytes;
-      Release(idle[drop].data, idle[drop].bytes);
-      ++drop;
+    if (best == idle.rend()) return {};
+    const Idle found = *best;
+    idle.erase(std::next(best).base());
+    idle_bytes -= found.bytes;
+    return found;
+  }
+
+  void Return(const Idle& buffer) noexcept {
+    std::unique_lock lock(mutex);
+    if (buffer.bytes > max_idle || idle.size() == idle.capacity()) {
+      lock.unlock();
+      return Release(buffer);
     }
-    idle.erase(idle.begin(), idle.begin() + static_cast<ptrdiff_t>(drop));
-    idle.push_back({data, bytes});
-    free_bytes += bytes;
+    idle.push_back(buffer);
+    idle_bytes += buffer.bytes;
+    while (idle_bytes > max_idle) {
+      const Idle oldest = idle.front();
+      idle.erase(idle.begin());
+      idle_bytes -= oldest.bytes;
+      lock.unlock();
+      Release(oldest);
+      lock.lock();
+    }
   }
 };
 
-HostBuffers::HostBuffers(size_t max_free, std::shared_ptr<HostMemory> memory)
-    : state_(std::make_shared<State>(max_free, std::move(memory))) {}
+HostBuffers::HostBuffers(size_t max_idle) : state_(std::make_shared<State>(max_idle, nullptr)) {}
+
+HostBuffers::HostBuffers(std::shared_ptr<HostMemory> memory)
+    : state_(std::make_shared<State>(SIZE_MAX, std::move(memory))) {}
 
 size_t HostBuffers::Rounded(size_t bytes) {
   constexpr size_t kSmallest = 4096;
@@ -72,27 +94,18 @@ size_t HostBuffers::Rounded(size_t bytes) {
 
 std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
   const size_t size = Rounded(bytes);
-  std::byte* data = nullptr;
+  State::Idle buffer, exchanged;
   {
     const std::lock_guard lock(state_->mutex);
-    const auto last =
-        std::find_if(state_->idle.rbegin(), state_->idle.rend(),
-                     [size](const State::Idle& buffer) { return buffer.bytes == size; });
-    if (last != state_->idle.rend()) {  // the warmest in the caches
-      data = last->data;
-      state_->idle.erase(std::next(last).base());
-      state_->free_bytes -= size;
-    } else if (state_->warm) {
-      ++state_->misses;
+    buffer = state_->TakeIdle(size, size, kMostTooLarge * size);
+    if (buffer.data == nullptr) {
+      if (state_->memory) exchanged = state_->TakeIdle(size, size / kMostTooLarge, size);
+      if (state_->warm) ++state_->misses;
     }
   }
-  if (data == nullptr) data = state_->Allocate(size);
-  return {data, [state = state_, size](std::byte* p) { state->Return(p, size); }};
-}
-
-void HostBuffers::Prepare(size_t bytes, int count) {
-  const size_t size = Rounded(bytes);
-  for (int i = 0; i < count; ++i) state_->Return(state_->Allocate(size), size);
+  if (exchanged.data != nullptr) state_->Release(exchanged);
+  if (buffer.data == nullptr) buffer = {state_->Allocate(size), size};
+  return {buffer.data, [state = state_, buffer](std::byte*) { state->Return(buffer); }};
 }
 
 int64_t HostBuffers::steady_allocations() const {
@@ -106,9 +119,9 @@ void HostBuffers::MarkWarm() {
   state_->misses = 0;
 }
 
-size_t HostBuffers::free_bytes() const {
+size_t HostBuffers::idle_bytes() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->free_bytes;
+  return state_->idle_bytes;
 }
 
 }  // namespace tilery

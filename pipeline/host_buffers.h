@@ -13,20 +13,25 @@
 namespace tilery {
 
 // Thread-safe. Buffers may outlive the pool. Sizes are rounded up to quarters of powers of two, at
-// most 25 % more; a returned buffer serves later requests of the same rounded size. At most
-// `max_free` bytes lie idle: beyond that the one idle for longest goes back to the system.
+// most 25 % more. A request is served by the smallest idle buffer that is large enough, if that is
+// at most twice as large.
+//
+// Of the heap, at most `max_idle` bytes lie idle: beyond that the one idle for longest goes back to
+// the system. Memory of a HostMemory is dear to make (registering it with a GPU holds up that GPU's
+// other calls), so all of it is kept: a request that no idle buffer serves only takes one in
+// exchange that is at least half as large. So as many are made as are in use at a time, of sizes
+// within a factor of two, however users come and go, and soon no more.
 class HostBuffers {
  public:
-  // `memory`: where they come from; nullptr: the heap.
-  explicit HostBuffers(size_t max_free, std::shared_ptr<HostMemory> memory = nullptr);
-  // At least `bytes` bytes, aligned to 64, content undefined. Throws std::bad_alloc.
+  explicit HostBuffers(size_t max_idle);
+  explicit HostBuffers(std::shared_ptr<HostMemory> memory);
+  // At least `bytes` bytes, aligned to 64, content undefined. Throws std::bad_alloc, and what the
+  // HostMemory throws.
   std::shared_ptr<std::byte> Take(size_t bytes);
-  // Puts `count` buffers of this size beside the idle ones, so that as many requests find one.
-  void Prepare(size_t bytes, int count);
   // Allocations since the last MarkWarm(), or 0 before the first.
   int64_t steady_allocations() const;
   void MarkWarm();
-  size_t free_bytes() const;
+  size_t idle_bytes() const;
 
   static size_t Rounded(size_t bytes);
 

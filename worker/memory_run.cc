@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kIdleBuffers = size_t{4} << 30;
+constexpr size_t kIdleHeap = size_t{4} << 30;
 constexpr double kLeastWarmUp = 0.1;  // of the time of measuring
 
 double SecondsSince(Clock::time_point begin) {
@@ -76,8 +76,8 @@ struct MemoryRun::Impl {
         engine(the_engine),
         profile(the_profile),
         samples(MakeSamples(item)),
-        inputs(kIdleBuffers, engine.host_memory()),
-        outputs(kIdleBuffers) {}
+        inputs(engine.host_memory() ? HostBuffers(engine.host_memory()) : HostBuffers(kIdleHeap)),
+        outputs(kIdleHeap) {}
 
   static std::vector<std::byte> MakeSamples(const MemoryItem& item) {
     const Header& h = item.header;

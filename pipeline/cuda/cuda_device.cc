@@ -27,7 +27,7 @@ class Gpu final : public CudaDevice {
       : options_(std::move(options)),
         profile_(profile),
         memory_(std::make_shared<RegisteredMemory>(options_.device, count_)),
-        pinned_(SIZE_MAX, memory_) {
+        pinned_(memory_) {
     context_.profile = &profile_;
     context_.clock = &clock_;
     context_.device = options_.device;

@@ -23,6 +23,7 @@ class FakeEngine : public Engine {
     int64_t batch = 1;
     // Called before a unit's result is made, on the engine's thread; may throw or wait.
     std::function<void(const InferWork&)> before;
+    std::shared_ptr<HostMemory> host_memory = nullptr;  // as of a device that has its own
   };
   explicit FakeEngine(Options options);
   ~FakeEngine() override;
@@ -30,7 +31,7 @@ class FakeEngine : public Engine {
   void Submit(InferWork work, std::function<void(InferResult)> done) override;
   void MoreComing(More more) override;
   int64_t queued_tiles() const override;
-  std::shared_ptr<HostMemory> host_memory() override { return nullptr; }
+  std::shared_ptr<HostMemory> host_memory() override { return options_.host_memory; }
   int64_t finished_batches() const override { return batches_; }
   int64_t partial_batches() const { return partial_batches_; }
   More more() const;  // as it was told last

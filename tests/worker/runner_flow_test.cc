@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <thread>
 
+#include "tests/worker/counted_memory.h"
 #include "tests/worker/worker_fixture.h"
 
 namespace tilery {
@@ -113,6 +115,32 @@ TEST_F(RunnerFlowTest, WritingHoldsTheEngineUpOnlyWhenMuchWaitsForIt) {
   EXPECT_EQ(runner_->held().infer_units, 20);
   open.set_value();
   for (const Lease& lease : leases) AsDone(Await(lease));
+}
+
+TEST_F(RunnerFlowTest, AsksADeviceForMemoryOnlyUntilUnitsOfAllSizesHaveEnough) {
+  const auto memory = std::make_shared<CountedMemory>();
+  const int32_t params = AddParams("npy", DType::kU8, 1, Tiles({1, 64, 64}, {0, 0, 0}));
+  RunnerOptions options;
+  options.lease_is_young = [] {  // asked before a file is renamed: writers are slow
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return true;
+  };
+  StartRunner({.batch = 1, .before = {}, .host_memory = memory}, std::move(options));
+  constexpr std::array<int64_t, 3> kDepths{4, 9, 20};
+  std::vector<Lease> leases;
+  for (uint32_t i = 0; i < 120; ++i) {
+    const int64_t depth = kDepths[i * 7 % 5 % kDepths.size()];
+    const std::string name = std::to_string(i) + ".npy";
+    const auto samples = Noise(static_cast<size_t>(depth * 64 * 64), i);
+    leases.push_back(
+        LeaseOf(MakeItem(Write(name, "npy", DType::kU8, 1, {depth, 64, 64}, samples), name, params),
+                UnitKind::kInfer));
+    Submit(leases.back());
+  }
+  for (const Lease& lease : leases) AsDone(Await(lease));
+  EXPECT_GE(memory->allocations(), static_cast<int64_t>(kDepths.size()));
+  EXPECT_LE(memory->allocations(),
+            static_cast<int64_t>(kDepths.size()) * (UnitRunner::kUnitsInFlight + 1));
 }
 
 TEST_F(RunnerFlowTest, ReportsNothingForADroppedLease) {

@@ -2,9 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <deque>
+#include <random>
+#include <set>
+
 #include "io/error.h"
 #include "pipeline/host_buffers.h"
 #include "scheduler/attempt_name.h"
+#include "tests/worker/counted_memory.h"
 #include "worker/bands.h"
 #include "worker/fault_points.h"
 #include "worker/outcome.h"
@@ -99,7 +105,7 @@ TEST(CutBands, KeepsToTheGranularityOfRows) {
 TEST(HostBuffers, GiveTheSameMemoryAgainForTheSameSize) {
   HostBuffers buffers(1 << 20);
   const std::byte* const first = buffers.Take(100'000).get();
-  EXPECT_EQ(buffers.free_bytes(), HostBuffers::Rounded(100'000));
+  EXPECT_EQ(buffers.idle_bytes(), HostBuffers::Rounded(100'000));
   EXPECT_EQ(buffers.Take(99'000).get(), first);
 }
 
@@ -118,10 +124,60 @@ TEST(HostBuffers, CountAllocationsOnlyAfterTheWarmUp) {
 TEST(HostBuffers, KeepNoMoreThanTheirLimit) {
   HostBuffers buffers(100'000);
   { const auto a = buffers.Take(40'000), b = buffers.Take(40'000), c = buffers.Take(40'000); }
-  EXPECT_LE(buffers.free_bytes(), 100'000u);
-  EXPECT_GT(buffers.free_bytes(), 0u);
+  EXPECT_LE(buffers.idle_bytes(), 100'000u);
+  EXPECT_GT(buffers.idle_bytes(), 0u);
   buffers.Take(200'000);
-  EXPECT_LE(buffers.free_bytes(), 100'000u);
+  EXPECT_LE(buffers.idle_bytes(), 100'000u);
+}
+
+TEST(HostBuffers, ServeFromTheSmallestThatIsLargeEnough) {
+  HostBuffers buffers(1 << 20);
+  std::set<std::byte*> made;
+  const std::byte* middle = nullptr;
+  {
+    const auto small = buffers.Take(32'768), large = buffers.Take(98'304),
+               between = buffers.Take(65'536);
+    middle = between.get();
+    made = {small.get(), large.get(), between.get()};
+  }
+  EXPECT_EQ(buffers.Take(60'000).get(), middle);
+  EXPECT_EQ(buffers.idle_bytes(), 196'608u);
+  // What is more than twice as large waits for others.
+  const auto tiny = buffers.Take(10'000);
+  EXPECT_FALSE(made.contains(tiny.get()));
+  const auto huge = buffers.Take(200'000);
+  EXPECT_FALSE(made.contains(huge.get()));
+}
+
+TEST(HostBuffers, OfMemoryThatIsDearAreMadeOnlyUntilThereAreEnough) {
+  const auto memory = std::make_shared<CountedMemory>();
+  // Units of a volume: whole, and cut at one, two and three of its faces.
+  constexpr std::array<size_t, 4> kSizes{160'000, 120'000, 70'000, 30'000};
+  constexpr size_t kInFlight = 7;
+  size_t most_used = 0;
+  {
+    HostBuffers buffers(memory);
+    std::mt19937 random(1);
+    std::deque<std::pair<std::shared_ptr<std::byte>, size_t>> units;
+    size_t used = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      // Between bursts all are idle, as when the writer is fast for once.
+      const size_t keep = i % 50 == 0 ? 0 : random() % kInFlight;
+      while (units.size() > keep) {
+        const auto one = units.begin() + static_cast<ptrdiff_t>(random() % units.size());
+        used -= one->second;
+        units.erase(one);
+      }
+      const size_t size = kSizes[random() % kSizes.size()];
+      units.emplace_back(buffers.Take(size), size);
+      used += size;
+      most_used = std::max(most_used, used);
+    }
+  }
+  EXPECT_LE(memory->allocations(), static_cast<int64_t>(kInFlight * kSizes.size()));
+  EXPECT_GE(memory->allocations(), static_cast<int64_t>(kInFlight));
+  EXPECT_LE(memory->most_held(), 3 * most_used);
+  EXPECT_EQ(memory->held(), 0u);
 }
 
 TEST(HostBuffers, RoundUpByAQuarterAtMost) {
