@@ -9,8 +9,8 @@ namespace tilery {
 namespace {
 
 constexpr std::align_val_t kAlign{64};
-constexpr size_t kMostIdle = 1024;   // buffers; taking one back never allocates
-constexpr size_t kMostTooLarge = 2;  // times the size that is asked for
+constexpr size_t kMostIdle = 1024;  // buffers; taking one back never allocates
+constexpr size_t kMostTooLarge = 2, kMostTooLargeIfDear = 4;  // times what is asked for
 
 }  // namespace
 
@@ -43,15 +43,13 @@ struct HostBuffers::State {
     ::operator delete(buffer.data, kAlign);
   }
 
-  // Takes the idle buffer that is nearest to `size`, from `least` to `most` bytes; none: all null.
-  Idle TakeIdle(size_t size, size_t least, size_t most) {
-    const auto distance = [size](const Idle& buffer) {
-      return buffer.bytes > size ? buffer.bytes - size : size - buffer.bytes;
-    };
+  // Takes the smallest idle buffer that serves a rounded size; none: all null.
+  Idle TakeIdle(size_t size) {
+    const size_t most = size * (memory ? kMostTooLargeIfDear : kMostTooLarge);
     auto best = idle.rend();
     for (auto it = idle.rbegin(); it != idle.rend(); ++it) {  // the warmest in the caches first
-      if (it->bytes < least || it->bytes > most) continue;
-      if (best == idle.rend() || distance(*it) < distance(*best)) best = it;
+      if (it->bytes < size || it->bytes > most) continue;
+      if (best == idle.rend() || it->bytes < best->bytes) best = it;
       if (best->bytes == size) break;
     }
     if (best == idle.rend()) return {};
@@ -94,16 +92,12 @@ size_t HostBuffers::Rounded(size_t bytes) {
 
 std::shared_ptr<std::byte> HostBuffers::Take(size_t bytes) {
   const size_t size = Rounded(bytes);
-  State::Idle buffer, exchanged;
+  State::Idle buffer;
   {
     const std::lock_guard lock(state_->mutex);
-    buffer = state_->TakeIdle(size, size, kMostTooLarge * size);
-    if (buffer.data == nullptr) {
-      if (state_->memory) exchanged = state_->TakeIdle(size, size / kMostTooLarge, size);
-      if (state_->warm) ++state_->misses;
-    }
+    buffer = state_->TakeIdle(size);
+    if (buffer.data == nullptr && state_->warm) ++state_->misses;
   }
-  if (exchanged.data != nullptr) state_->Release(exchanged);
   if (buffer.data == nullptr) buffer = {state_->Allocate(size), size};
   return {buffer.data, [state = state_, buffer](std::byte*) { state->Return(buffer); }};
 }

@@ -13,14 +13,13 @@
 namespace tilery {
 
 // Thread-safe. Buffers may outlive the pool. Sizes are rounded up to quarters of powers of two, at
-// most 25 % more. A request is served by the smallest idle buffer that is large enough, if that is
-// at most twice as large.
+// most 25 % more. A request is served by the smallest idle buffer that is large enough.
 //
 // Of the heap, at most `max_idle` bytes lie idle: beyond that the one idle for longest goes back to
-// the system. Memory of a HostMemory is dear to make (registering it with a GPU holds up that GPU's
-// other calls), so all of it is kept: a request that no idle buffer serves only takes one in
-// exchange that is at least half as large. So as many are made as are in use at a time, of sizes
-// within a factor of two, however users come and go, and soon no more.
+// the system; buffers are at most twice as large as what they are used for. Memory of a HostMemory
+// is dear to make (registering it with a GPU holds up that GPU's other calls), so it is kept, and
+// used for what takes a quarter of it or more: of each size there are soon as many as are ever in
+// use at a time, and no more are made.
 class HostBuffers {
  public:
   explicit HostBuffers(size_t max_idle);

@@ -103,7 +103,7 @@ InferInput ReadInput(const UnitEnv& env, UnitTask& task) {
 
   const int64_t voxel_bytes = header.channels * static_cast<int64_t>(DTypeSize(header.dtype));
   const std::shared_ptr<std::byte> buffer =
-      env.buffers->Take(static_cast<size_t>(box.voxels() * voxel_bytes));
+      env.inputs->Take(static_cast<size_t>(box.voxels() * voxel_bytes));
   const View view =
       DenseView(buffer.get(), header.dtype, header.channels, box.shape(), Layout::kInterleaved);
 

@@ -28,7 +28,8 @@ struct Lease {
 struct UnitEnv {
   std::shared_ptr<const WorkerContext> context;
   Profile* profile = nullptr;
-  HostBuffers* buffers = nullptr;
+  HostBuffers* inputs = nullptr;   // the device copies from these
+  HostBuffers* buffers = nullptr;  // all else
   int64_t epoch = 0;
   ThreadPool* encoders = nullptr;         // of all outputs; null: the writing thread encodes
   std::function<bool()> lease_is_young;   // thread-safe: the right to rename

@@ -24,8 +24,10 @@ namespace {
 
 using TaskPtr = std::shared_ptr<UnitTask>;
 
-constexpr size_t kIdleHeap = 64 << 20;  // of buffers that are not registered with a GPU
-constexpr int kPoliteness = 5;          // of readers, writers and encoders towards the model's
+// Of buffers that are not registered with a GPU. Beside a GPU, blocks of sums of two outputs that
+// are assembled stay (kAssembleBytes of scheduler/planner.cc).
+constexpr size_t kIdleHeap = 64 << 20, kIdleHeapBesideGpu = 256 << 20;
+constexpr int kPoliteness = 5;  // of readers, writers and encoders towards the model's
 constexpr int kManyThreads = 8;
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
 
@@ -60,8 +62,8 @@ class Pool {
 struct UnitRunner::Impl {
   UnitEnv env;
   Profile& profile;
-  const bool registered;  // the buffers, with the device
   HostBuffers buffers;
+  std::optional<HostBuffers> registered;  // with the device
   std::function<void(const Lease&, const Outcome&)> finished;
   const std::function<void()> abandoned;
   std::unique_ptr<Engine> engine;
@@ -90,8 +92,7 @@ struct UnitRunner::Impl {
   Impl(RunnerOptions options, std::unique_ptr<Engine> the_engine, Profile& the_profile,
        std::function<void(const Lease&, const Outcome&)> on_finished)
       : profile(the_profile),
-        registered(the_engine->host_memory() != nullptr),
-        buffers(registered ? HostBuffers(the_engine->host_memory()) : HostBuffers(kIdleHeap)),
+        buffers(the_engine->host_memory() ? kIdleHeapBesideGpu : kIdleHeap),
         finished(std::move(on_finished)),
         abandoned(std::move(options.abandoned)),
         engine(std::move(the_engine)),
@@ -100,11 +101,13 @@ struct UnitRunner::Impl {
         writers(options.writers),
         stagers(options.stagers),
         assemblers(options.assemblers),
-        most_units(registered ? kUnitsInFlight : kUnitsInFlightOnCpu),
+        most_units(engine->host_memory() ? kUnitsInFlight : kUnitsInFlightOnCpu),
         most_stages(options.stagers),
         most_assembles(options.assemblers) {
     env.context = std::move(options.context);
     env.profile = &profile;
+    if (engine->host_memory()) registered.emplace(engine->host_memory());
+    env.inputs = registered ? &*registered : &buffers;
     env.buffers = &buffers;
     env.epoch = options.epoch;
     env.encoders = &encoders;
@@ -473,9 +476,8 @@ int64_t UnitRunner::progress() const {
 }
 
 int64_t UnitRunner::steady_allocations() const {
+  const int64_t on_host = impl_->buffers.steady_allocations();
   const std::lock_guard order(impl_->more_mutex);
-  // A device's own count has what was registered with it.
-  const int64_t on_host = impl_->registered ? 0 : impl_->buffers.steady_allocations();
   return on_host + (impl_->warm ? impl_->Use().allocations - impl_->warm_allocations : 0);
 }
 
