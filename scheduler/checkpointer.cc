@@ -48,9 +48,7 @@ void Checkpointer::Work() {
     if (stops_) break;
     lock.unlock();
     if (own == nullptr) own = Open();
-    const bool moved =
-        own != nullptr && sqlite3_wal_checkpoint_v2(own, nullptr, SQLITE_CHECKPOINT_PASSIVE,
-                                                    nullptr, nullptr) == SQLITE_OK;
+    const bool moved = own != nullptr && MoveMost(own);
     lock.lock();
     asked_ = false;
     rest_ = moved;
@@ -58,6 +56,20 @@ void Checkpointer::Work() {
   }
   lock.unlock();
   sqlite3_close(own);
+}
+
+// A pass leaves what was committed while it ran. Each takes less time than the one before, so what
+// is left in the end is little, and that is what the connection stands still for.
+bool Checkpointer::MoveMost(sqlite3* own) {
+  int moved = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    int in_log = 0, moved_now = 0;
+    if (sqlite3_wal_checkpoint_v2(own, nullptr, SQLITE_CHECKPOINT_PASSIVE, &in_log, &moved_now) !=
+        SQLITE_OK)
+      return false;
+    if (moved_now - std::exchange(moved, moved_now) < kFew) break;
+  }
+  return true;
 }
 
 sqlite3* Checkpointer::Open() const {

@@ -13,9 +13,9 @@ namespace tilery {
 
 // Of one connection, which has to live as long and to be used by one thread at a time; it takes the
 // place of the connection's automatic checkpoints. A log is begun anew only when all of it has been
-// moved, so what the thread leaves at the end of its pass, since there were commits meanwhile, the
-// connection moves itself with its next commit: a few pages. The two are never at it at the same
-// time: versions of SQLite below 3.51.3 may then lose pages (sqlite.org/wal.html#walresetbug).
+// moved, so what the thread leaves at the end of its last pass, since there were commits meanwhile,
+// the connection moves itself with its next commit: a few pages. The two are never at it at the
+// same time: versions of SQLite below 3.51.3 may then lose pages (sqlite.org/wal.html#walresetbug).
 // Durability is SQLite's: the log is synced before anything is moved, the database before the log
 // is begun anew.
 class Checkpointer {
@@ -23,6 +23,8 @@ class Checkpointer {
   // Pages (of 4 KiB) in the log from which it is moved, and beyond which the connection waits until
   // it is.
   static constexpr int kPages = 4000, kTooMany = 64000;
+  // The thread goes on until a pass has moved fewer pages than that, or so many passes.
+  static constexpr int kFew = 100, kPasses = 8;
 
   Checkpointer(sqlite3* connection, std::filesystem::path file);
   ~Checkpointer();
@@ -31,6 +33,7 @@ class Checkpointer {
  private:
   static int Committed(void* self, sqlite3* connection, const char* database, int pages);
   void Work();
+  static bool MoveMost(sqlite3* own);
   sqlite3* Open() const;
 
   sqlite3* const connection_;

@@ -157,7 +157,10 @@ void RunLightWorkers(const LightWorkers& common, int fd) {
   const auto ended = [&] {
     return std::all_of(workers.begin(), workers.end(), [](const auto& w) { return w->ended(); });
   };
-  int64_t looked_us = 0, renewed_us = 0;
+  int64_t looked_us = 0;
+  // Each renews once a second, at a time of its own: workers do not begin all at once.
+  size_t renewed = 0;
+  const int64_t began_us = ControlClient::NowUs();
   for (int64_t turn = 0; !ended(); ++turn) {
     epoll_event events[64];
     const int count = epoll_wait(poll, events, 64, 1);
@@ -167,10 +170,8 @@ void RunLightWorkers(const LightWorkers& common, int fd) {
       if (worker->ended()) epoll_ctl(poll, EPOLL_CTL_DEL, worker->fd(), nullptr);
     }
     const int64_t now_us = ControlClient::NowUs();
-    if (now_us - renewed_us > 1000000) {
-      renewed_us = now_us;
-      for (const auto& worker : workers) worker->Renew(turn);
-    }
+    const auto due = static_cast<size_t>((now_us - began_us) * common.count / 1'000'000);
+    for (; renewed < due; ++renewed) workers[renewed % workers.size()]->Renew(turn);
     if (common.unit_s > 0 && now_us - looked_us > 500) {
       looked_us = now_us;
       for (const auto& worker : workers) worker->Work(now_us);
