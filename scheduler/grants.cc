@@ -36,7 +36,8 @@ std::vector<LeaseAnswer> GrantLeases(
   queue.SetWorkersAlive(sessions.alive());
   std::vector<LeaseAnswer> answers;
   for (auto& s : sessions.all()) {
-    const bool linked = s->alive && s->peer != 0 && s->killed_at < 0;
+    const bool linked =
+        s->alive && s->peer != 0 && s->killed_at < 0 && !queue.Silent(s->index, now);
     if (linked && (Wants(*s) || s->asked)) answers.push_back({s.get()});
   }
   std::vector<bool> over(answers.size()),

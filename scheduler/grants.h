@@ -19,9 +19,9 @@ struct LeaseAnswer {
   bool more = false;            // there is more that it could have asked for
 };
 
-// Leases units to all linked workers that want some, one per worker and round, so that a short
-// queue is shared evenly. A worker that asked gets an answer in any case; one that did not, only if
-// there is work. `fail` is called for an item whose work can't be put together.
+// Leases units to all linked workers that want some and are heard of, one per worker and round, so
+// that a short queue is shared evenly. A worker that asked gets an answer in any case; one that did
+// not, only if there is work. `fail` is called for an item whose work can't be put together.
 std::vector<LeaseAnswer> GrantLeases(
     SessionTable& sessions, UnitQueue& queue, WorkBuilder& builder, double now,
     const std::function<void(int64_t item, std::string why)>& fail);

@@ -148,7 +148,7 @@ void UnitQueue::Admit(int64_t item) {
 UnitQueue::Grant UnitQueue::GrantTo(WorkerIndex worker, int64_t unit, double now) {
   Withdraw(unit);
   Worker& w = workers_[worker];
-  if (w.leases.empty()) w.deadline = std::max(w.deadline, now + options_.lease_s);
+  if (!w.deadline) w.deadline = now + options_.lease_s;
   const UnitRef ref = Find(unit);
   if (!OldestOf(worker, ref.kind)) w.since[static_cast<size_t>(ref.kind)] = now;
   const int64_t lease = next_lease_++;

@@ -106,7 +106,10 @@ class UnitQueue {
   void SetWorkersAlive(int64_t workers) { workers_alive_ = workers; }            // until then 1
   std::optional<Grant> Lease(WorkerIndex worker, const Room& room, double now);  // the next unit
   void Renew(WorkerIndex worker, double now);  // all its leases are good for lease_s from now
-  void Extend(double seconds);                 // all leases, since our own clock slept
+  // Half the time of a lease has passed since it renewed them, which it does much more often: what
+  // it is given now, it may never hear of.
+  bool Silent(WorkerIndex worker, double now) const;
+  void Extend(double seconds);  // all leases, since our own clock slept
 
   // A result, from whichever attempt: the first one counts, also after its lease has ended. False:
   // repeated, or the unit is not wanted any more. Leases of others that became void are added to
@@ -166,7 +169,7 @@ class UnitQueue {
     UnitKind kind = UnitKind::kInfer;
   };
   struct Worker {
-    double deadline = 0;
+    std::optional<double> deadline;  // of all its leases; none: nothing was heard of it yet
     std::set<int64_t> leases;
     bool suspect = false;                    // what it holds is one suspect, alone
     std::array<double, kUnitKinds> since{};  // when it began the oldest that it holds of a kind

@@ -9,12 +9,18 @@ namespace tilery {
 
 void UnitQueue::Renew(WorkerIndex worker, double now) {
   now_ = std::max(now_, now);
-  workers_[worker].deadline = std::max(workers_[worker].deadline, now + options_.lease_s);
+  std::optional<double>& deadline = workers_[worker].deadline;
+  deadline = std::max(deadline.value_or(0), now + options_.lease_s);
+}
+
+bool UnitQueue::Silent(WorkerIndex worker, double now) const {
+  const std::optional<double>& deadline = workers_[worker].deadline;
+  return deadline && now > *deadline - options_.lease_s / 2;
 }
 
 void UnitQueue::Extend(double seconds) {
   for (Worker& w : workers_) {
-    w.deadline += seconds;
+    if (w.deadline) *w.deadline += seconds;
     for (double& since : w.since) since += seconds;
   }
 }
@@ -23,7 +29,7 @@ std::vector<UnitQueue::CameBack> UnitQueue::Expire(double now) {
   now_ = std::max(now_, now);
   std::vector<CameBack> back;
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].leases.empty() || workers_[i].deadline >= now) continue;
+    if (workers_[i].leases.empty() || *workers_[i].deadline >= now) continue;
     const std::set<int64_t> leases = workers_[i].leases;
     for (int64_t lease : leases) {
       const bool waits = Waits(lease);

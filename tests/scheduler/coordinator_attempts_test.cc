@@ -96,6 +96,36 @@ TEST_F(CoordinatorAttempts, ALeaseThatIsNotRenewedGoesToAnotherAndTheLateResultI
   CheckSums(r);
 }
 
+// A host that is cut off: its link seems whole, and it had room for more.
+TEST_F(CoordinatorAttempts, AUnitIsNotGivenAgainToTheWorkerThatFellSilentWithIt) {
+  Plan({{1}});
+  options_.lease_s = 1;
+  Start();
+  std::atomic<int> begun{0};
+  std::atomic<bool> over{false};
+  const auto silent = Worker({.id = "w0",
+                              .pid = 1,
+                              .tiles_ahead = 8,
+                              .renews = false,
+                              .work = [&](const FakeWorker::Lease&) {
+                                ++begun;
+                                while (!over)
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                return std::optional<Outcome>();
+                              }});
+  Await([&] { return begun == 1; });
+  const auto other = Worker({.id = "w1", .pid = 2, .work = [&](const FakeWorker::Lease& lease) {
+                               return std::optional(Do(lease));
+                             }});
+  const RunResult r = Result();
+  over = true;
+  EXPECT_EQ(r.status, "done");
+  ASSERT_EQ(r.workers.size(), 2u);
+  EXPECT_EQ(r.workers[1].units, 1);
+  EXPECT_EQ(OutputsWhole(), 1);
+  CheckSums(r);
+}
+
 TEST_F(CoordinatorAttempts, ASlowWorkersUnitIsDoneByAnotherTooAndBothHaveTheSameBytes) {
   Plan({{12}, {1}});
   Start();

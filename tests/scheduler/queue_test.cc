@@ -141,6 +141,21 @@ TEST_F(Queue, LeasesEndUnlessRenewedAndOnlyByTheTimeGiven) {
   EXPECT_EQ(q.Expire(148.5).size(), 1u);
 }
 
+TEST_F(Queue, LeasesEndByTheLastRenewalWheneverTheyWereGiven) {
+  UnitQueue& q = Make({{1}}, {.lease_s = 10});
+  q.Renew(a_, 100);
+  EXPECT_FALSE(q.Silent(a_, 105));
+  EXPECT_TRUE(q.Silent(a_, 105.5));
+  EXPECT_FALSE(q.Silent(b_, 105.5)) << "nothing was heard of it yet";
+  q.Lease(a_, kAll, 104);
+  EXPECT_TRUE(q.Expire(110).empty());
+  EXPECT_EQ(q.Expire(110.5).size(), 1u);
+  q.Extend(20);
+  EXPECT_FALSE(q.Silent(a_, 125));
+  q.Renew(a_, 130);
+  EXPECT_FALSE(q.Silent(a_, 135));
+}
+
 TEST_F(Queue, ALateResultCountsOnceAndFreesTheNewHolder) {
   UnitQueue& q = Make({{1}}, {.lease_s = 10});
   const auto a = q.Lease(a_, kAll, 0);
