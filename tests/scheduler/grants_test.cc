@@ -21,7 +21,11 @@ class GrantLeasesTest : public testing::Test {
       ASSERT_TRUE(grant && queue_.Finish(grant->lease, grant->unit, dropped));
     }
   }
-  size_t GrantAt(double now) {
+  // All but `silent` have renewed their leases just before.
+  size_t GrantAt(double now, const Session* silent = nullptr) {
+    for (const auto& session : sessions_.all()) {
+      if (session.get() != silent) queue_.Renew(session->index, now);
+    }
     const auto answers = GrantLeases(sessions_, queue_, builder_, now,
                                      [](int64_t, const std::string& why) { FAIL() << why; });
     size_t leases = 0;
@@ -47,6 +51,16 @@ TEST_F(GrantLeasesTest, AWorkerIsTimedFromItsFirstLease) {
   worker.tiles_wanted = 1;
   EXPECT_EQ(GrantAt(80), 1u);
   EXPECT_EQ(worker.changed_at, 70);
+}
+
+TEST_F(GrantLeasesTest, AWorkerThatFellSilentGetsNothingUntilItIsHeardAgain) {
+  Session &silent = Join("a"), &other = Join("b");
+  silent.tiles_wanted = other.tiles_wanted = 1;
+  EXPECT_EQ(GrantAt(70), 2u);
+  silent.tiles_wanted = 1;
+  EXPECT_EQ(GrantAt(90, &silent), 0u);
+  EXPECT_EQ(silent.tiles_wanted, 1);
+  EXPECT_EQ(GrantAt(91), 1u);
 }
 
 // Else the time that it idled before would count as that of its first band.
