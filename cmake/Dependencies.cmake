@@ -2,6 +2,7 @@
 #
 #   Threads::Threads  Boost::headers (Asio)  spdlog::spdlog  nlohmann_json::nlohmann_json  yaml-cpp::yaml-cpp
 #   CLI11::CLI11  SQLite::SQLite3  ZLIB::ZLIB  PNG::PNG  JPEG::JPEG  TIFF::TIFF  xxHash::xxhash  libzip::zip
+#   blosc::blosc
 #   LibTorch::LibTorch (only the worker's side: `tilery` must not link it), LibTorch::CUDA (the CUDA device alone)
 
 # tilery_find_plain(<target> <header> <library> <package>): an imported target for a library whose own CMake
@@ -34,6 +35,7 @@ find_package(JPEG REQUIRED)
 find_package(TIFF REQUIRED)
 tilery_find_plain(xxHash::xxhash xxhash.h xxhash libxxhash-dev)
 tilery_find_plain(libzip::zip zip.h zip libzip-dev)
+tilery_find_plain(blosc::blosc blosc.h blosc libblosc-dev)
 
 # yaml-cpp before 0.8 calls its target yaml-cpp.
 if(NOT TARGET yaml-cpp::yaml-cpp)

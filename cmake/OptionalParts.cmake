@@ -1,8 +1,8 @@
-# CUDA, MPI and OpenVDB. Each option is AUTO (built where its tools are found), ON (an error where they are not)
-# or OFF. Afterwards TILERY_HAVE_CUDA, TILERY_HAVE_MPI and TILERY_HAVE_OPENVDB say what is built; folders choose
+# CUDA and MPI. Each option is AUTO (built where its tools are found), ON (an error where they are not) or OFF.
+# Afterwards TILERY_HAVE_CUDA and TILERY_HAVE_MPI say what is built; folders choose
 # their sources by these variables, so that the sources themselves need no #if.
 
-foreach(part IN ITEMS CUDA MPI OPENVDB)
+foreach(part IN ITEMS CUDA MPI)
   set(TILERY_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE TILERY_${part} PROPERTY STRINGS AUTO ON OFF)
   if(NOT TILERY_${part} MATCHES "^(AUTO|ON|OFF)$")
@@ -60,19 +60,6 @@ elseif(NOT TILERY_MPI STREQUAL "OFF")
   endif()
 endif()
 
-if(NOT TILERY_OPENVDB STREQUAL "OFF")
-  find_path(TILERY_openvdb_INCLUDE openvdb/openvdb.h)
-  find_library(TILERY_openvdb_LIBRARY openvdb)
-  find_library(TILERY_tbb_LIBRARY tbb)
-  mark_as_advanced(TILERY_openvdb_INCLUDE TILERY_openvdb_LIBRARY TILERY_tbb_LIBRARY)
-  if(TILERY_openvdb_INCLUDE AND TILERY_openvdb_LIBRARY AND TILERY_tbb_LIBRARY)
-    set(TILERY_HAVE_OPENVDB ON)
-    set(TILERY_NOTE_OPENVDB "${TILERY_openvdb_LIBRARY}")
-  else()
-    tilery_missing(OPENVDB "no OpenVDB was found (Debian: libopenvdb-dev)")
-  endif()
-endif()
-
 # The last lines of a configuration: what is built, and why the rest is not.
 function(tilery_print_summary)
   message(STATUS "Tilery ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE} sanitizers='${TILERY_SANITIZE}'")
@@ -82,7 +69,7 @@ function(tilery_print_summary)
   endif()
   message(STATUS "  LibTorch ${LibTorch_VERSION} (${cuda_in_torch}): ${LibTorch_LIB_DIR}")
   message(STATUS "  Python:  ${TILERY_PYTHON}")
-  foreach(part IN ITEMS CUDA MPI OPENVDB)
+  foreach(part IN ITEMS CUDA MPI)
     message(STATUS "  ${part}: ${TILERY_HAVE_${part}} (${TILERY_NOTE_${part}})")
   endforeach()
 endfunction()

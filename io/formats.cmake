@@ -30,5 +30,9 @@ set(TILERY_IO_FORMATS
   tiff_metadata.cc
   tiff_picture.cc
   tiff_reader.cc
-  tiff_writer.cc)
-set(TILERY_IO_FORMAT_LIBRARIES PNG::PNG JPEG::JPEG TIFF::TIFF ZLIB::ZLIB Threads::Threads)
+  tiff_writer.cc
+  vdb_file.cc
+  vdb_pack.cc
+  vdb_tree.cc
+  vdb_writer.cc)
+set(TILERY_IO_FORMAT_LIBRARIES PNG::PNG JPEG::JPEG TIFF::TIFF ZLIB::ZLIB blosc::blosc Threads::Threads)

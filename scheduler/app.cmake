@@ -12,6 +12,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   devices.cc
   gpu_choice.cc
   input_hasher.cc
+  inspect_grids.cc
   job_command_line.cc
   join.cc
   launch_plan.cc

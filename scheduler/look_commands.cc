@@ -11,8 +11,10 @@
 #include "cluster/message.h"
 #include "io/error.h"
 #include "io/format.h"
+#include "io/vdb_file.h"
 #include "scheduler/commands.h"
 #include "scheduler/devices.h"
+#include "scheduler/inspect_grids.h"
 #include "scheduler/model_file.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
@@ -81,6 +83,11 @@ void PrintFlat(const Json& json, const std::string& indent = "") {
     if (value.is_object()) {
       std::cout << indent << key << "\n";
       PrintFlat(value, indent + "  ");
+    } else if (value.is_array() && !value.empty() && value.front().is_object()) {
+      for (const Json& one : value) {
+        std::cout << fmt::format("{}{:<14}{}\n", indent, key, one.value("name", std::string()));
+        PrintFlat(one, indent + "  ");
+      }
     } else {
       std::cout << fmt::format("{}{:<14}{}\n", indent, key,
                                value.is_string() ? value.get<std::string>() : value.dump());
@@ -128,6 +135,8 @@ int InspectCommand(const fs::path& file, bool json) {
   const std::string extension = file.extension().string();
   if (extension == ".pt" || extension == ".pt2" || extension == ".pth")
     document = ModelJson(file);
+  else if (IsVdbFile(file))
+    document = GridsJson(file);
   else
     document = DataJson(file);
   if (json)

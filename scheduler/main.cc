@@ -298,7 +298,8 @@ int Main(int argc, char** argv) {
   LookCommand report(app, "report", "WORK|JOB", "Print where a run's report lies", false);
   LookCommand trace(app, "trace", "WORK|JOB", "Print where a run's trace lies", false);
   LookCommand verify(app, "verify", "WORK|JOB", "Compare all published outputs with the ledger");
-  LookCommand inspect(app, "inspect", "FILE", "Show what a model, image or volume says of itself");
+  LookCommand inspect(app, "inspect", "FILE",
+                      "Show what a model, image, volume or OpenVDB file says of itself");
   CompileOptions compile(app);
   LookCommand doctor(app, "doctor", "", "Check what this machine offers");
   for (const char* later : kLaterCommands)

@@ -27,4 +27,14 @@ tilery_test(png_memory_test
   png_memory_test.cc
   LIBS tilery_io)
 
+tilery_test(vdb_test
+  vdb_test.cc
+  LIBS tilery_io)
+
+# Copies OpenVDB files, which OpenVDB's own library then compares.
+add_executable(vdb_tool vdb_tool.cc)
+set_target_properties(vdb_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
+target_link_libraries(vdb_tool PRIVATE tilery_io)
+tilery_pytest(vdb_second_opinion "${CMAKE_CURRENT_SOURCE_DIR}/test_vdb.py" LABELS unit)
+
 tilery_pytest(format_second_opinion "${CMAKE_CURRENT_SOURCE_DIR}/test_formats.py" LABELS unit)

@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""OpenVDB's own word on files: makes some that hold what it can write, and compares two grid by grid.
+
+    vdb_opinion.py make FOLDER       writes FOLDER/*.vdb, prints their names
+    vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
+    vdb_opinion.py compare A B       prints one line for each difference, none if there is none
+
+Runs under the system's Python, since Debian's python3-openvdb is made for it.
+"""
+import json
+import pathlib
+import sys
+
+import pyopenvdb as vdb
+
+# Written by OpenVDB itself about the file, not about the grid.
+OF_THE_FILE = {"file_bbox_min", "file_bbox_max", "file_compression", "file_mem_bytes", "file_voxel_count", "file_delayed_load"}
+
+
+def make(folder):
+    sphere = vdb.createLevelSetSphere(radius=11.0, voxelSize=0.5, halfWidth=3.0, center=(-4.0, 7.0, 1.0))
+    sphere.name = "surface"
+    half = sphere.deepCopy()
+    half.name, half.saveFloatAsHalf = "half", True
+    fog = vdb.FloatGrid(background=0.25)
+    fog.name, fog.gridClass = "fog", vdb.GridClass.FOG_VOLUME
+    fog.fill((-300, -300, -300), (-200, -150, -200), 3.0)
+    fog.fill((0, 0, 0), (127, 127, 127), 1.5)
+    fog["artist"], fog["frame"] = "somebody", 12
+    speed = vdb.Vec3SGrid()
+    speed.name = "speed"
+    speed.fill((1, 2, 3), (30, 20, 12), (1.0, -2.0, 0.5))
+    mask = vdb.BoolGrid()
+    mask.name = "mask"
+    mask.fill((0, 0, 0), (9, 9, 9), True)
+    many = vdb.FloatGrid()
+    many.name = "many values"
+    at = many.getAccessor()
+    for k in range(3000):
+        at.setValueOn((k % 17 * 5, k % 31 * 3, k % 101), 0.1 * k)
+        at.setValueOff((k % 13 * 7 + 2, k % 29, -k % 97), -float(k % 5))
+    far = vdb.FloatGrid()
+    far.name = "far"
+    at = far.getAccessor()
+    for k, place in enumerate(((-2_000_000_000, -9, -17), (2_000_000_000, 3, 4), (-1, -1, -1))):
+        at.setValueOn(place, 1.0 + k)
+    inactive = vdb.FloatGrid()
+    inactive.name = "inactive"
+    inactive.getAccessor().setValueOff((9, 9, 9), 5.0)
+    nothing = vdb.FloatGrid(background=float("nan"))
+    nothing.name = "nothing"
+    scaled = many.deepCopy()
+    scaled.name = "scaled"
+    scaled.transform = vdb.createLinearTransform([[2, 0, 0, 0], [0, 3, 0.5, 0], [0, 0, 4, 0], [1, 2, 3, 1]])
+    twin = many.deepCopy()
+    everything = [sphere, half, fog, speed, mask, many, far, inactive, nothing, scaled, twin]
+    vdb.write(str(folder / "everything.vdb"), grids=everything, metadata={"shot": "s010", "number": 3})
+    vdb.write(str(folder / "one.vdb"), grids=[fog])
+    vdb.write(str(folder / "none.vdb"), grids=[])
+    print("everything.vdb", "one.vdb", "none.vdb")
+
+
+def cells(grid):
+    """Every value: active ones, and inactive ones that are not the background."""
+    text = lambda value: value.hex() if isinstance(value, float) else repr(value)
+    found = [(c.min, c.max, c.depth, c.active, text(c.value)) for c in grid.citerOnValues()]
+    found += [(c.min, c.max, c.depth, c.active, text(c.value)) for c in grid.citerOffValues()
+              if text(c.value) != text(grid.background)]
+    return sorted(found)
+
+
+def compare(a, b):
+    grids, metadata = vdb.readAll(a)
+    others, other_metadata = vdb.readAll(b)
+    if metadata != other_metadata:
+        print("metadata of the file:", metadata, other_metadata)
+    if [grid.name for grid in grids] != [grid.name for grid in others]:
+        print("names:", [grid.name for grid in grids], [grid.name for grid in others])
+        return
+    for grid, other in zip(grids, others):
+        said = lambda g: {name: str(value) for name, value in g.metadata.items() if name not in OF_THE_FILE}
+        for what, get in {"type": lambda g: g.valueTypeName, "class": lambda g: g.gridClass, "metadata": said,
+                          "background": lambda g: repr(g.background), "half": lambda g: g.saveFloatAsHalf,
+                          "transform": lambda g: (g.transform.typeName, str(g.transform)), "leaves": lambda g: g.leafCount(),
+                          "values": cells}.items():
+            if get(grid) != get(other):
+                print(f"{grid.name}: {what} differs")
+
+
+def tell(path):
+    said = []
+    for grid in vdb.readAll(path)[0]:
+        active = grid.activeVoxelCount()
+        background = grid.background
+        said.append({"name": grid.name, "type": grid.valueTypeName, "class": grid.gridClass, "half": grid.saveFloatAsHalf,
+                     "background": list(background) if isinstance(background, tuple) else background, "active_voxels": active,
+                     "leaves": grid.leafCount(), "bounds": list(map(list, grid.evalActiveVoxelBoundingBox())) if active else None})
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1] == "tell":
+        tell(sys.argv[2])
+    else:
+        compare(*sys.argv[2:])
