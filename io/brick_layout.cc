@@ -1,8 +1,7 @@
 #include "io/brick_layout.h"
 
-#include <xxhash.h>
-
 #include "io/error.h"
+#include "io/hash.h"
 
 namespace tilery {
 namespace {
@@ -24,10 +23,6 @@ std::optional<int64_t> BrickArrayBytes(const BrickArray& array) {
   return static_cast<int64_t>(bytes);
 }
 
-uint64_t BrickBlockHash(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
 std::vector<std::byte> MakeBrickHeader(const std::string& unit_key) {
   if (unit_key.size() != kKeySize) {
     throw Error(Fault::kInternal, "brick key \"" + Printable(unit_key, 80) + "\" has " +
@@ -47,7 +42,7 @@ uint64_t BrickTableHash(std::span<const std::byte> header, std::span<const std::
   all.Put(table_offset);
   all.Put(static_cast<uint64_t>(table.size()));
   all.PutBytes(table.data(), table.size());
-  return BrickBlockHash(all.bytes());
+  return ShortHash(all.bytes());
 }
 
 }  // namespace tilery

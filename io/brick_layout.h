@@ -9,14 +9,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "io/brick.h"
+#include "io/byte_packer.h"
 
 namespace tilery {
 
@@ -67,62 +66,11 @@ struct BrickBlocking {
 // Bytes of the array, or nothing for one that no file can hold; for tables that may be nonsense.
 std::optional<int64_t> BrickArrayBytes(const BrickArray& array);
 
-uint64_t BrickBlockHash(std::span<const std::byte> bytes);
-
 // Error(kInternal) unless the key has 32 digits.
 std::vector<std::byte> MakeBrickHeader(const std::string& unit_key);
 
 // Ties header, table and its place in the file together.
 uint64_t BrickTableHash(std::span<const std::byte> header, std::span<const std::byte> table,
                         uint64_t table_offset);
-
-class BytePacker {
- public:
-  template <typename T>
-  void Put(T value) {
-    static_assert(std::is_integral_v<T>);
-    PutBytes(&value, sizeof(value));
-  }
-  void PutBytes(const void* data, size_t size) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + size);
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-// Reads what BytePacker wrote; asking for more than is left yields zeros and `failed`.
-class ByteUnpacker {
- public:
-  explicit ByteUnpacker(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <typename T>
-  T Get() {
-    T value = 0;
-    if (bytes_.size() < sizeof(T)) {
-      failed_ = true;
-      return value;
-    }
-    std::memcpy(&value, bytes_.data(), sizeof(T));
-    bytes_ = bytes_.subspan(sizeof(T));
-    return value;
-  }
-  std::string GetText(size_t size) {
-    if (bytes_.size() < size) {
-      failed_ = true;
-      return {};
-    }
-    std::string text(reinterpret_cast<const char*>(bytes_.data()), size);
-    bytes_ = bytes_.subspan(size);
-    return text;
-  }
-  size_t left() const { return bytes_.size(); }
-  bool failed() const { return failed_; }
-
- private:
-  std::span<const std::byte> bytes_;
-  bool failed_ = false;
-};
 
 }  // namespace tilery

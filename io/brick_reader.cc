@@ -10,6 +10,7 @@
 #include "io/brick.h"
 #include "io/brick_layout.h"
 #include "io/error.h"
+#include "io/hash.h"
 
 namespace tilery {
 
@@ -108,7 +109,7 @@ void BrickReader::Impl::LoadTable(std::span<const std::byte> table, int64_t bloc
 void BrickReader::Impl::ReadBlock(size_t index, int64_t block, std::span<std::byte> into) const {
   const int64_t offset = stored[index].offset + BrickBlocking(arrays[index]).OffsetOf(block);
   ReadAt(offset, into);
-  if (BrickBlockHash(into) != stored[index].hashes[static_cast<size_t>(block)]) {
+  if (ShortHash(into) != stored[index].hashes[static_cast<size_t>(block)]) {
     Fail("the checksum of " + std::to_string(into.size()) + " bytes at offset " +
          std::to_string(offset) + " (array \"" + Printable(arrays[index].name, 80) +
          "\") is wrong");

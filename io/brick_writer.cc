@@ -6,6 +6,7 @@
 #include "io/brick.h"
 #include "io/brick_layout.h"
 #include "io/error.h"
+#include "io/hash.h"
 
 namespace tilery {
 namespace {
@@ -58,7 +59,7 @@ void BrickWriter::Add(const BrickArray& array, const ConstView& data) {
                                Layout::kInterleaved));
       bytes = std::span<const std::byte>(impl_->scratch).first(size);
     }
-    table.Put(BrickBlockHash(bytes));
+    table.Put(ShortHash(bytes));
     impl_->file.Write(bytes);
   }
 }

@@ -31,6 +31,7 @@ set(TILERY_IO_FORMATS
   tiff_picture.cc
   tiff_reader.cc
   tiff_writer.cc
+  tvdb_file.cc
   vdb_file.cc
   vdb_pack.cc
   vdb_tree.cc

@@ -64,4 +64,8 @@ std::string HashFile(const std::filesystem::path& path) {
   return hash.Hex();
 }
 
+uint64_t ShortHash(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 }  // namespace tilery

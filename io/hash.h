@@ -1,7 +1,9 @@
-// XXH3-128 of a stream of bytes: the hash of every file's content in ledger, bricks and outcomes.
+// XXH3-128 of a stream of bytes: the hash of every file's content in ledger, bricks and outcomes;
+// and XXH3-64 for pieces within a file.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,5 +23,7 @@ class ContentHash {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+uint64_t ShortHash(std::span<const std::byte> bytes);  // XXH3-64
 
 }  // namespace tilery

@@ -14,6 +14,9 @@ constexpr int64_t kMagic = 0x56444220;
 constexpr uint32_t kOldest = 222, kNewest = 224;
 constexpr char kTwinMark = '\x1e';  // before the number that tells grids of one name apart
 constexpr std::string_view kHalfSuffix = "_HalfFloat";
+// What OpenVDB notes of each packed leaf, so that it can load them late. It grows with the leaves,
+// nobody needs it, and it would not be true of what is written anew.
+constexpr std::string_view kDelayedLoad = "file_delayed_load";
 constexpr int64_t kLeastGrid = 3 * 4 + 3 * 8;  // bytes of an entry of the directory
 
 // Bytes of a map's numbers. Source: openvdb/math/Maps.h.
@@ -43,6 +46,10 @@ std::vector<VdbMeta> ReadMetadata(VdbInput& in) {
     VdbMeta meta;
     meta.name = in.Text();
     meta.type = in.Text();
+    if (meta.name == kDelayedLoad) {
+      in.Skip(in.Number<uint32_t>());
+      continue;
+    }
     meta.value = in.Text();
     all.push_back(std::move(meta));
   }

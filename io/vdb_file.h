@@ -53,7 +53,7 @@ struct VdbGrid {
   int64_t values = 0;   // ... numbers of the leaves ...
   int64_t end = 0;      // ... and what follows
   uint32_t packing = 0;
-  std::vector<VdbMeta> metadata;
+  std::vector<VdbMeta> metadata;  // without file_delayed_load, which is true of this file alone
   VdbTransform transform;
 };
 

@@ -13,8 +13,6 @@ namespace {
 constexpr int64_t kMagic = 0x56444220;
 constexpr std::string_view kHalfSuffix = "_HalfFloat";
 constexpr size_t kBuffer = 1 << 20;
-// What OpenVDB keeps of a file's packed leaves, so that it can load them late: no more true.
-constexpr std::string_view kDelayedLoad = "file_delayed_load";
 
 [[noreturn]] void OutOfOrder(const char* what) {
   throw Error(Fault::kInternal, std::string("an OpenVDB file is written out of order: ") + what);
@@ -70,7 +68,7 @@ struct VdbWriter::Impl {
   }
 
   // The entry of the directory, whose places are filled in at the end, and what precedes the tree.
-  void Begin(const VdbGrid& grid, const std::vector<VdbMeta>& metadata) {
+  void Begin(const VdbGrid& grid) {
     if (begun == grids) OutOfOrder("more grids than were announced");
     ++begun;
     Text(grid.stored);
@@ -82,7 +80,7 @@ struct VdbWriter::Impl {
     places[0] = position();
     places[1] = 0;
     Number(grid.packing);
-    Metadata(metadata);
+    Metadata(grid.metadata);
     Text(grid.transform.type);
     Bytes(std::as_bytes(std::span(grid.transform.bytes)));
   }
@@ -177,9 +175,7 @@ void VdbWriter::Begin(const VdbGrid& grid) {
   impl_->grid = grid;
   impl_->numbers = VdbNumbersOf(grid.type).value();
   impl_->leaves = 0;
-  std::vector<VdbMeta> metadata = grid.metadata;
-  std::erase_if(metadata, [](const VdbMeta& meta) { return meta.name == kDelayedLoad; });
-  impl_->Begin(grid, metadata);
+  impl_->Begin(grid);
 }
 
 void VdbWriter::Root(std::span<const std::byte> background, const std::vector<VdbRootTile>& tiles,
@@ -222,7 +218,7 @@ void VdbWriter::End() {
 }
 
 void VdbWriter::Copy(const VdbFile& from, const VdbGrid& grid) {
-  impl_->Begin(grid, grid.metadata);
+  impl_->Begin(grid);
   const auto take = [&](int64_t begin, int64_t end) {
     std::vector<std::byte> part;
     for (; begin < end; begin += static_cast<int64_t>(part.size())) {

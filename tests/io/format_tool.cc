@@ -15,6 +15,7 @@
 #include "io/error.h"
 #include "io/format.h"
 #include "io/thread_pool.h"
+#include "tests/io/tool_main.h"
 
 namespace tilery {
 namespace {
@@ -80,16 +81,4 @@ int Run(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace tilery
 
-int main(int argc, char** argv) {
-  try {
-    return tilery::Run({argv + 1, argv + argc});
-  } catch (const tilery::Error& error) {
-    std::cerr << error.what() << '\n';
-    return error.fault() == tilery::Fault::kInput    ? 3
-           : error.fault() == tilery::Fault::kOutput ? 4
-                                                     : 1;
-  } catch (const std::exception& error) {
-    std::cerr << "exception: " << error.what() << '\n';
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return tilery::ToolMain(argc, argv, &tilery::Run); }

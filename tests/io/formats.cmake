@@ -28,6 +28,7 @@ tilery_test(png_memory_test
   LIBS tilery_io)
 
 tilery_test(vdb_test
+  tvdb_file_test.cc
   vdb_test.cc
   LIBS tilery_io)
 

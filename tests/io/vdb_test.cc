@@ -289,6 +289,17 @@ TEST_F(VdbTest, GridsArePassedOnAsBytes) {
   EXPECT_EQ(file.grids()[2].transform, twin.transform);
 }
 
+TEST_F(VdbTest, WhatIsTrueOfAFileAloneIsNotTakenOver) {
+  Grid grid = RandomGrid("a", "Tree_float_5_4_3", false, 2, 1);
+  const std::vector<VdbMeta> wanted = grid.about.metadata;
+  grid.about.metadata.insert(grid.about.metadata.begin() + 1,
+                             {"file_delayed_load", "__delayedload", std::string(5000, 'd')});
+  const VdbFile file(Write("a.vdb", {grid}));
+  EXPECT_EQ(file.grids()[0].metadata, wanted);
+  grid.about.metadata = wanted;
+  ExpectSame(Read(file, 0), grid);
+}
+
 TEST_F(VdbTest, CallsOutOfOrderAreRefused) {
   const Grid grid = RandomGrid("a", "Tree_float_5_4_3", false, 2, 1);
   OutputFile out(folder_ / "a.vdb", "test");

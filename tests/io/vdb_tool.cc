@@ -12,6 +12,7 @@
 
 #include "io/error.h"
 #include "io/vdb_writer.h"
+#include "tests/io/tool_main.h"
 
 namespace tilery {
 namespace {
@@ -81,13 +82,4 @@ int Run(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace tilery
 
-int main(int argc, char** argv) {
-  try {
-    return tilery::Run({argv + 1, argv + argc});
-  } catch (const tilery::Error& error) {
-    std::cerr << error.what() << '\n';
-    return error.fault() == tilery::Fault::kInput    ? 3
-           : error.fault() == tilery::Fault::kOutput ? 4
-                                                     : 1;
-  }
-}
+int main(int argc, char** argv) { return tilery::ToolMain(argc, argv, &tilery::Run); }
