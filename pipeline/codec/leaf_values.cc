@@ -193,6 +193,7 @@ LeafValueModel::LeafValueModel(const ValueWeights& weights)
       models_(kByKnown * kByDifference * kByFraction),
       block_(std::make_unique<BlockValues>()) {}
 LeafValueModel::~LeafValueModel() = default;
+LeafValueModel::LeafValueModel(LeafValueModel&&) noexcept = default;
 
 void LeafValueModel::BeginBlock() { block_->Clear(); }
 

@@ -50,6 +50,7 @@ class LeafValueModel {
  public:
   explicit LeafValueModel(const ValueWeights& weights);
   ~LeafValueModel();
+  LeafValueModel(LeafValueModel&&) noexcept;
   // Another block follows: what was learnt stays, but none of its leaves is known.
   void BeginBlock();
   // `place`: of the leaf in its block, (x * 4 + y) * 4 + z, ascending within a block. Of the
