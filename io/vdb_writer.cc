@@ -213,22 +213,35 @@ void VdbWriter::Leaf(const VdbNode& leaf, std::span<const std::byte> values) {
 
 void VdbWriter::End() {
   if (impl_->leaves != 0) OutOfOrder("leaves without values");
-  if (impl_->places[1] == 0) impl_->places[1] = impl_->position();
+  if (impl_->places[1] == 0 && impl_->grid.twin_of.empty()) impl_->places[1] = impl_->position();
   impl_->End();
 }
 
-void VdbWriter::Copy(const VdbFile& from, const VdbGrid& grid) {
+void VdbWriter::BeginOpaque(const VdbGrid& grid) {
+  impl_->grid = grid;
+  impl_->leaves = 0;
   impl_->Begin(grid);
+}
+
+void VdbWriter::Opaque(std::span<const std::byte> bytes) { impl_->Bytes(bytes); }
+
+void VdbWriter::OpaqueValues() {
+  // OpenVDB leaves the place open where there is no tree.
+  impl_->places[1] = impl_->grid.twin_of.empty() ? impl_->position() : 0;
+}
+
+void VdbWriter::Copy(const VdbFile& from, const VdbGrid& grid) {
+  BeginOpaque(grid);
   const auto take = [&](int64_t begin, int64_t end) {
     std::vector<std::byte> part;
     for (; begin < end; begin += static_cast<int64_t>(part.size())) {
       part.resize(static_cast<size_t>(std::min<int64_t>(end - begin, kBuffer)));
       from.file().ReadAt(begin, part);
-      impl_->Bytes(part);
+      Opaque(part);
     }
   };
   take(grid.tree, grid.values);
-  impl_->places[1] = grid.twin_of.empty() ? impl_->position() : 0;
+  OpaqueValues();
   take(grid.values, grid.end);
   impl_->End();
 }

@@ -37,8 +37,13 @@ class VdbWriter {
   // 512 values; numbers of a half grid must be ones that 16 bits hold, else they are rounded.
   void Leaf(const VdbNode& leaf, std::span<const std::byte> values);
   void End();
-  // A whole grid of a file of the same version; also one that shares the tree of another.
-  void Copy(const VdbFile& from, const VdbGrid& grid);
+  // A grid of any type whose tree is given as the bytes of a file of the same version; also one
+  // that shares the tree of another, and has none. Opaque nodes, then OpaqueValues, then their
+  // bytes, End.
+  void BeginOpaque(const VdbGrid& grid);
+  void Opaque(std::span<const std::byte> bytes);
+  void OpaqueValues();
+  void Copy(const VdbFile& from, const VdbGrid& grid);  // all of that, from a file
   void Finish();
 
  private:

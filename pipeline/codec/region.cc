@@ -196,7 +196,7 @@ class BlockCoder {
     }
   }
 
-  // Inactive values, exactly: as OpenVDB leaves them out, else byte by byte.
+  // Inactive values, exactly: as OpenVDB leaves them out; where they are many, one by one.
   void EncodeInactive(RangeEncoder* coder, const VdbLeftOut& left_out, const VdbMask& active,
                       std::span<const std::byte> values) {
     const auto kind = static_cast<uint32_t>(left_out.inactive);
@@ -206,15 +206,24 @@ class BlockCoder {
     }
     for (size_t i = 0; i < left_out.stored_values(); ++i) Raw(coder, left_out.others[i].data());
     if (!left_out.has_mask() && left_out.inactive != VdbInactive::kStored) return;
+    const size_t size = coding_.numbers.bytes();
+    const std::byte* last = Background().data();  // that was not the background
+    size_t was_background = 1;
     for (int voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
       if (active.on(voxel)) continue;
       const std::byte* const value = At(values, voxel);
-      if (left_out.inactive == VdbInactive::kStored) {
-        Raw(coder, value);
-      } else {
-        coder->Encode(&second_,
-                      std::memcmp(value, left_out.others[1].data(), coding_.numbers.bytes()) == 0);
+      if (left_out.inactive != VdbInactive::kStored) {
+        coder->Encode(&second_, std::memcmp(value, left_out.others[1].data(), size) == 0);
+        continue;
       }
+      const bool background = std::memcmp(value, Background().data(), size) == 0;
+      coder->Encode(&is_background_[was_background], background);
+      was_background = background ? 1 : 0;
+      if (background) continue;
+      const bool same = std::memcmp(value, last, size) == 0;
+      coder->Encode(&is_last_, same);
+      if (!same) Raw(coder, value);
+      last = value;
     }
   }
   void DecodeInactive(RangeDecoder* coder, const VdbMask& active, std::span<std::byte> values) {
@@ -228,21 +237,36 @@ class BlockCoder {
                              ? left_out.others[1]
                              : VdbNegative(Background(), coding_.numbers.dtype);
     for (size_t i = 0; i < left_out.stored_values(); ++i) Raw(coder, left_out.others[i].data());
+    const size_t size = coding_.numbers.bytes();
+    const std::byte* last = Background().data();
+    size_t was_background = 1;
     for (int voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
       if (active.on(voxel)) continue;
       std::byte* const value = At(values, voxel);
-      if (left_out.inactive == VdbInactive::kStored) {
-        Raw(coder, value);
-      } else {
+      if (left_out.inactive != VdbInactive::kStored) {
         const bool second = left_out.has_mask() && coder->Decode(&second_);
-        std::memcpy(value, left_out.others[second ? 1 : 0].data(), coding_.numbers.bytes());
+        std::memcpy(value, left_out.others[second ? 1 : 0].data(), size);
+        continue;
       }
+      const bool background = coder->Decode(&is_background_[was_background]);
+      was_background = background ? 1 : 0;
+      if (background) {
+        std::memcpy(value, Background().data(), size);
+        continue;
+      }
+      if (coder->Decode(&is_last_)) {
+        std::memcpy(value, last, size);
+      } else {
+        Raw(coder, value);
+      }
+      last = value;
     }
   }
 
   const RegionCoding& coding_;
   std::vector<LeafValueModel> models_;
-  AdaptiveBit raw_, second_;
+  AdaptiveBit raw_, second_, is_last_;
+  std::array<AdaptiveBit, 2> is_background_;  // by whether the one before was
   std::array<AdaptiveBit, 8> inactive_;
 };
 
@@ -271,6 +295,20 @@ std::optional<int32_t> Quantised(double value, const RegionCoding& coding) {
   const auto number = static_cast<int32_t>(std::nearbyint(steps));
   if (!(std::abs(Restored(number, coding) - value) <= coding.bound)) return std::nullopt;
   return number;
+}
+
+void WholeNumbers(const Region& region, size_t leaf, size_t component, const RegionCoding& coding,
+                  std::span<int32_t, 512> numbers) {
+  const size_t number = DTypeSize(coding.numbers.dtype), bytes = coding.numbers.bytes();
+  for (size_t voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
+    numbers[voxel] = 0;
+    if (!(region.masks[leaf][voxel / 64] >> (voxel % 64) & 1)) continue;
+    const std::byte* const at =
+        &region.values[(leaf * kVdbLeafVoxels + voxel) * bytes + component * number];
+    numbers[voxel] = coding.step == 0
+                         ? static_cast<int32_t>(OrderedBits(at, coding) >> NoiseBits(coding))
+                         : Quantised(NumberAt(at, coding.numbers.dtype), coding).value_or(0);
+  }
 }
 
 std::vector<RegionBlock> BlocksOf(const VdbNode& node) {

@@ -47,6 +47,11 @@ struct CodingError {
 // is too large, not finite, or would come back beyond the bound.
 std::optional<int32_t> Quantised(double value, const RegionCoding& coding);
 
+// The whole numbers of one component of a leaf's active values, as they are coded; 0 for those that
+// none tells. `leaf`: its index among the region's.
+void WholeNumbers(const Region& region, size_t leaf, size_t component, const RegionCoding& coding,
+                  std::span<int32_t, 512> numbers);
+
 // `other`: a region at the same place of another grid, null if there is none. `error`: added to, if
 // there is one.
 std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,

@@ -3,11 +3,14 @@
 
     vdb_opinion.py make FOLDER       writes FOLDER/*.vdb, prints their names
     vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
-    vdb_opinion.py compare A B       prints one line for each difference, none if there is none
+    vdb_opinion.py compare A B [BOUND]
+                                     prints one line for each difference, none if there is none; active values
+                                     may be off by BOUND, or by a share of the grid's range ("1%")
 
 Runs under the system's Python, since Debian's python3-openvdb is made for it.
 """
 import json
+import math
 import pathlib
 import sys
 
@@ -24,7 +27,7 @@ def make(folder):
     half.name, half.saveFloatAsHalf = "half", True
     fog = vdb.FloatGrid(background=0.25)
     fog.name, fog.gridClass = "fog", vdb.GridClass.FOG_VOLUME
-    fog.fill((-300, -300, -300), (-200, -150, -200), 3.0)
+    fog.fill((-60, -60, -60), (-30, -22, -30), 3.0)
     fog.fill((0, 0, 0), (127, 127, 127), 1.5)
     fog["artist"], fog["frame"] = "somebody", 12
     speed = vdb.Vec3SGrid()
@@ -36,7 +39,7 @@ def make(folder):
     many = vdb.FloatGrid()
     many.name = "many values"
     at = many.getAccessor()
-    for k in range(3000):
+    for k in range(500):
         at.setValueOn((k % 17 * 5, k % 31 * 3, k % 101), 0.1 * k)
         at.setValueOff((k % 13 * 7 + 2, k % 29, -k % 97), -float(k % 5))
     far = vdb.FloatGrid()
@@ -60,16 +63,43 @@ def make(folder):
     print("everything.vdb", "one.vdb", "none.vdb")
 
 
-def cells(grid):
-    """Every value: active ones, and inactive ones that are not the background."""
-    text = lambda value: value.hex() if isinstance(value, float) else repr(value)
-    found = [(c.min, c.max, c.depth, c.active, text(c.value)) for c in grid.citerOnValues()]
-    found += [(c.min, c.max, c.depth, c.active, text(c.value)) for c in grid.citerOffValues()
-              if text(c.value) != text(grid.background)]
-    return sorted(found)
+def text(value):
+    return value.hex() if isinstance(value, float) else repr(value)
 
 
-def compare(a, b):
+def active(grid):
+    return {(c.min, c.max, c.depth): c.value for c in grid.citerOnValues()}
+
+
+def inactive(grid):
+    """Those that are not the background."""
+    return sorted((c.min, c.max, c.depth, text(c.value)) for c in grid.citerOffValues() if text(c.value) != text(grid.background))
+
+
+def numbers(value):
+    return [float(part) for part in (value if isinstance(value, tuple) else [value])]
+
+
+def furthest(grid, other, bound):
+    """By how much active values differ more than they may; 0 if none does."""
+    values, others = active(grid), active(other)
+    if values.keys() != others.keys():
+        return math.inf
+    if bound.endswith("%"):
+        finite = [n for value in values.values() for n in numbers(value) if math.isfinite(n)]
+        limit = float(bound[:-1]) / 100 * (max(finite) - min(finite)) if finite else 0
+    else:
+        limit = float(bound)
+    beyond = 0
+    for place, value in values.items():
+        for a, b in zip(numbers(value), numbers(others[place])):
+            if text(a) != text(b):
+                off = abs(a - b) if math.isfinite(a) else math.inf
+                beyond = max(beyond, off - limit)
+    return beyond
+
+
+def compare(a, b, bound="0"):
     grids, metadata = vdb.readAll(a)
     others, other_metadata = vdb.readAll(b)
     if metadata != other_metadata:
@@ -82,9 +112,12 @@ def compare(a, b):
         for what, get in {"type": lambda g: g.valueTypeName, "class": lambda g: g.gridClass, "metadata": said,
                           "background": lambda g: repr(g.background), "half": lambda g: g.saveFloatAsHalf,
                           "transform": lambda g: (g.transform.typeName, str(g.transform)), "leaves": lambda g: g.leafCount(),
-                          "values": cells}.items():
+                          "inactive": inactive}.items():
             if get(grid) != get(other):
                 print(f"{grid.name}: {what} differs")
+        beyond = furthest(grid, other, "0" if grid.valueTypeName == "bool" else bound)
+        if beyond > 0:
+            print(f"{grid.name}: active values are off by {beyond} more than they may")
 
 
 def tell(path):

@@ -1,0 +1,469 @@
+#include "pipeline/codec/grid_file.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "io/byte_packer.h"
+#include "io/error.h"
+#include "io/vdb_writer.h"
+
+namespace tilery {
+namespace {
+
+constexpr int64_t kOpaquePart = 1 << 20;
+constexpr int64_t kFittedRegions = 64;  // at most so many decide a grid's weights
+
+LeafMask MaskOf(const VdbNode& leaf) {
+  LeafMask mask;
+  std::copy(leaf.active.words().begin(), leaf.active.words().end(), mask.begin());
+  return mask;
+}
+
+double NumberAt(const std::byte* at, DType dtype) {
+  if (dtype == DType::kF64) {
+    double value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  float value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// A grid's regions in the order of the file, one at a time.
+class RegionReader {
+ public:
+  // `upper` is called for each upper node before the regions below it.
+  RegionReader(const VdbFile& file, const VdbGrid& grid,
+               std::function<void(const VdbNode&)> upper = {})
+      : tree_(file, grid), upper_(std::move(upper)) {
+    more_ = tree_.Next(&node_);
+  }
+  const VdbTreeReader& tree() const { return tree_; }
+
+  bool Next(Region* region) {
+    while (more_ && node_.level == VdbLevel::kUpper) {
+      if (upper_) upper_(node_);
+      more_ = tree_.Next(&node_);
+    }
+    if (!more_) {
+      tree_.CheckEnd(true);
+      return false;
+    }
+    region->node = node_;
+    region->masks.clear();
+    region->values.clear();
+    const size_t leaf_bytes = kVdbLeafVoxels * tree_.numbers().bytes();
+    for (more_ = tree_.Next(&node_); more_ && node_.level == VdbLevel::kLeaf;
+         more_ = tree_.Next(&node_)) {
+      region->masks.push_back(MaskOf(node_));
+      region->values.resize(region->values.size() + leaf_bytes);
+      tree_.ReadLeaf(node_, std::span(region->values).last(leaf_bytes));
+    }
+    return true;
+  }
+
+ private:
+  VdbTreeReader tree_;
+  const std::function<void(const VdbNode&)> upper_;
+  VdbNode node_;
+  bool more_ = false;
+};
+
+// The regions of the base grid beside those of another, both in the order of their files.
+class BaseRegions {
+ public:
+  BaseRegions(const VdbFile& file, const VdbGrid& grid) : reader_(file, grid) { Advance(); }
+  // Null if there is none, or none in a place that the order of trees allows.
+  const Region* At(const VdbCoord& origin) {
+    while (there_ && Before(region_.node.origin, origin)) Advance();
+    return there_ && region_.node.origin == origin ? &region_ : nullptr;
+  }
+
+ private:
+  static bool Before(const VdbCoord& a, const VdbCoord& b) {
+    const auto upper = [](const VdbCoord& at) {
+      constexpr int32_t kEdge = VdbEdge(VdbLevel::kUpper);
+      return VdbCoord{at[0] & -kEdge, at[1] & -kEdge, at[2] & -kEdge};
+    };
+    return std::pair(upper(a), a) < std::pair(upper(b), b);
+  }
+  void Advance() { there_ = reader_.Next(&region_); }
+
+  RegionReader reader_;
+  Region region_;
+  bool there_ = false;
+};
+
+// ---- compressing ----
+
+struct Range {
+  double least = INFINITY, most = -INFINITY;
+  int64_t regions = 0;
+  void Add(const std::byte* value, const VdbNumbers& numbers) {
+    for (int c = 0; c < numbers.components; ++c) {
+      const double number =
+          NumberAt(value + static_cast<size_t>(c) * DTypeSize(numbers.dtype), numbers.dtype);
+      if (!std::isfinite(number)) continue;
+      least = std::min(least, number);
+      most = std::max(most, number);
+    }
+  }
+  void AddActive(const VdbNode& node, const VdbNumbers& numbers) {
+    for (int place = node.active.NextOn(0); place >= 0; place = node.active.NextOn(place + 1))
+      Add(&node.values[static_cast<size_t>(place) * numbers.bytes()], numbers);
+  }
+};
+
+template <typename Use>
+void ForActive(const Region& region, size_t bytes, const Use& use) {
+  for (size_t leaf = 0; leaf < region.masks.size(); ++leaf) {
+    for (size_t voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
+      if (region.masks[leaf][voxel / 64] >> (voxel % 64) & 1)
+        use(&region.values[(leaf * kVdbLeafVoxels + voxel) * bytes]);
+    }
+  }
+}
+
+Range RangeOf(const VdbFile& file, const VdbGrid& grid) {
+  Range range;
+  const VdbNumbers numbers = *VdbNumbersOf(grid.type);
+  RegionReader reader(file, grid, [&](const VdbNode& upper) { range.AddActive(upper, numbers); });
+  for (const VdbRootTile& tile : reader.tree().root_tiles()) {
+    if (tile.active) range.Add(reinterpret_cast<const std::byte*>(tile.value.data()), numbers);
+  }
+  for (Region region; reader.Next(&region); ++range.regions) {
+    range.AddActive(region.node, numbers);
+    ForActive(region, numbers.bytes(), [&](const std::byte* value) { range.Add(value, numbers); });
+  }
+  return range;
+}
+
+// Sets bound and step. A step is a little less than twice the bound, for what rounding to the
+// numbers' own type adds.
+void SetBound(const Range& range, const GridBound& wanted, RegionCoding* coding) {
+  coding->bound = coding->step = 0;
+  if (wanted.kind == GridBound::Kind::kExact || !(range.most > range.least)) return;
+  const double bound = wanted.kind == GridBound::Kind::kAbsolute
+                           ? wanted.value
+                           : wanted.value * (range.most - range.least);
+  const double largest = std::max(std::abs(range.least), std::abs(range.most));
+  const double rounding = coding->half                           ? std::ldexp(largest, -12)
+                          : coding->numbers.dtype == DType::kF32 ? std::ldexp(largest, -25)
+                                                                 : std::ldexp(largest, -54);
+  const double step = 2 * (bound * (1 - 1e-6) - rounding);
+  // Where rounding is most of the bound, or numbers would become too large, all is exact.
+  if (!(step > bound) || largest / step > kLargestCodedValue) return;
+  coding->bound = bound;
+  coding->step = step;
+}
+
+// The weights that predict best, of regions all over the grid.
+void FitWeights(const VdbFile& file, const VdbGrid& grid, int64_t regions, RegionCoding* coding) {
+  const auto components = static_cast<size_t>(coding->numbers.components);
+  std::vector<WeightsFit> fits(components);
+  const int64_t every = std::max<int64_t>(1, regions / kFittedRegions);
+  RegionReader reader(file, grid);
+  int64_t index = 0;
+  for (Region region; reader.Next(&region); ++index) {
+    if (index % every != 0) continue;
+    for (const RegionBlock& block : BlocksOf(region.node)) {
+      for (size_t c = 0; c < components; ++c) {
+        fits[c].BeginBlock();
+        for (size_t i = 0; i < block.leaves.size(); ++i) {
+          std::array<int32_t, kVdbLeafVoxels> numbers;
+          WholeNumbers(region, block.leaves[i], c, *coding, numbers);
+          fits[c].Add(block.places[i], region.masks[block.leaves[i]], numbers);
+        }
+      }
+    }
+  }
+  coding->weights.clear();
+  for (const WeightsFit& fit : fits) coding->weights.push_back(fit.Weights());
+}
+
+class Compressor {
+ public:
+  Compressor(const VdbFile& from, OutputFile& out) : from_(from), writer_(out) {
+    const FilePiece piece{from.version(), static_cast<uint32_t>(from.grids().size()),
+                          from.metadata()};
+    Add(PieceKind::kFile, 0, {}, PackFile(piece));
+  }
+
+  GridReport Grid(uint32_t index, const GridBound& wanted) {
+    const VdbGrid& grid = from_.grids()[index];
+    const int64_t before = bytes_;
+    GridPiece piece;
+    piece.about = grid;
+    if (!grid.twin_of.empty()) {
+      piece.how = GridPiece::How::kTwin;
+    } else if (VdbNumbersOf(grid.type)) {
+      Code(index, wanted, &piece);
+    } else {
+      piece.how = GridPiece::How::kOpaque;
+      PassOn(index, 0, grid.tree, grid.values);
+      PassOn(index, 1, grid.values, grid.end);
+    }
+    Add(PieceKind::kGrid, index, {}, PackGrid(piece));
+    GridReport report{.label = grid.label, .type = grid.type};
+    report.coded = piece.how == GridPiece::How::kCoded;
+    report.least = piece.least;
+    report.most = piece.most;
+    report.bound = piece.coding.bound;
+    report.max_error = piece.error.most;
+    if (piece.error.numbers > 0)
+      report.rms = std::sqrt(piece.error.squares / static_cast<double>(piece.error.numbers));
+    report.bytes = bytes_ - before;
+    return report;
+  }
+
+  void Finish() { writer_.Finish(); }
+
+ private:
+  void Code(uint32_t index, const GridBound& wanted, GridPiece* piece) {
+    const VdbGrid& grid = from_.grids()[index];
+    const Range range = RangeOf(from_, grid);
+    RegionCoding& coding = piece->coding;
+    coding.numbers = *VdbNumbersOf(grid.type);
+    coding.half = grid.half;
+    if (range.least <= range.most) {
+      piece->least = range.least;
+      piece->most = range.most;
+    }
+    SetBound(range, wanted, &coding);
+    FitWeights(from_, grid, range.regions, &coding);
+
+    std::optional<BaseRegions> base;
+    if (base_) base.emplace(from_, from_.grids()[*base_]);
+    std::optional<UpperWriter> uppers;
+    RegionReader reader(from_, grid, [&](const VdbNode& upper) { uppers->Add(upper); });
+    coding.background = reader.tree().background();
+    piece->root_tiles = reader.tree().root_tiles();
+    uppers.emplace(coding, piece);
+    for (Region region; reader.Next(&region);) {
+      const Region* const other = base ? base->At(region.node.origin) : nullptr;
+      std::vector<std::byte> bytes{static_cast<std::byte>(other != nullptr ? 1 : 0)};
+      const auto coded = EncodeRegion(region, other, coding, &piece->error);
+      bytes.insert(bytes.end(), coded.begin(), coded.end());
+      Add(PieceKind::kRegion, index, region.node.origin, bytes);
+    }
+    uppers->Finish();
+    if (!base_ && range.regions > 0) base_ = index;
+  }
+
+  // Bytes of a tree that we do not know, packed part by part.
+  void PassOn(uint32_t index, uint8_t which, int64_t begin, int64_t end) {
+    for (; begin < end; begin += kOpaquePart) {
+      std::vector<std::byte> part(static_cast<size_t>(std::min(end - begin, kOpaquePart)));
+      from_.file().ReadAt(begin, part);
+      auto size = compressBound(static_cast<uLong>(part.size()));
+      std::vector<std::byte> packed(size);
+      if (compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
+                    reinterpret_cast<const Bytef*>(part.data()), static_cast<uLong>(part.size()),
+                    Z_BEST_COMPRESSION) != Z_OK)
+        throw Error(Fault::kTransient, "zlib has no memory");
+      BytePacker out;
+      out.Put(which);
+      out.Put(static_cast<uint64_t>(part.size()));
+      out.PutBytes(packed.data(), size);
+      Add(PieceKind::kOpaque, index, {}, out.bytes());
+    }
+  }
+
+  void Add(PieceKind kind, uint32_t grid, const VdbCoord& origin,
+           std::span<const std::byte> bytes) {
+    writer_.Add(static_cast<uint32_t>(kind), grid, origin, bytes);
+    bytes_ += static_cast<int64_t>(bytes.size());
+  }
+
+  const VdbFile& from_;
+  TvdbWriter writer_;
+  int64_t bytes_ = 0;
+  std::optional<uint32_t> base_;  // the first coded grid with leaves: its masks help the others'
+};
+
+}  // namespace
+
+std::vector<GridReport> CompressGrids(const VdbFile& from, OutputFile& out,
+                                      const std::function<GridBound(const VdbGrid&)>& bound_of) {
+  Compressor compressor(from, out);
+  std::vector<GridReport> reports;
+  for (uint32_t i = 0; i < from.grids().size(); ++i)
+    reports.push_back(compressor.Grid(i, bound_of(from.grids()[i])));
+  compressor.Finish();
+  return reports;
+}
+
+// ---- decompressing ----
+
+namespace {
+
+class Decompressor {
+ public:
+  explicit Decompressor(const TvdbFile& from) : from_(from) {
+    for (const TvdbPiece& piece : from.pieces()) {
+      const auto kind = static_cast<PieceKind>(piece.kind);
+      if (kind == PieceKind::kFile) {
+        file_ = &piece;
+        continue;
+      }
+      Grid& grid = grids_[piece.grid];
+      switch (kind) {
+        case PieceKind::kGrid:
+          grid.about = &piece;
+          break;
+        case PieceKind::kRegion:
+          grid.regions[piece.origin] = &piece;
+          break;
+        case PieceKind::kOpaque:
+          grid.opaque.push_back(&piece);
+          break;
+        default:
+          throw Error(Fault::kInput, "a piece of the unknown kind " + std::to_string(piece.kind));
+      }
+    }
+    if (file_ == nullptr) throw Error(Fault::kInput, "nothing is said of the file");
+  }
+
+  void Run(OutputFile& out) {
+    const FilePiece file = UnpackFile(from_.Read(*file_));
+    if (file.grids != grids_.size()) {
+      throw Error(Fault::kInput, std::to_string(grids_.size()) + " grids instead of " +
+                                     std::to_string(file.grids));
+    }
+    VdbWriter writer(out, file.version, file.metadata, static_cast<int32_t>(file.grids));
+    for (uint32_t i = 0; i < file.grids; ++i) {
+      const auto found = grids_.find(i);
+      if (found == grids_.end() || found->second.about == nullptr)
+        throw Error(Fault::kInput, "nothing is said of grid " + std::to_string(i));
+      const GridPiece piece = UnpackGrid(from_.Read(*found->second.about));
+      if (piece.how == GridPiece::How::kCoded) {
+        Decode(i, piece, writer);
+      } else {
+        PassOn(found->second, piece, writer);
+      }
+    }
+    writer.Finish();
+  }
+
+ private:
+  struct Grid {
+    const TvdbPiece* about = nullptr;
+    std::map<VdbCoord, const TvdbPiece*> regions;
+    std::vector<const TvdbPiece*> opaque;
+  };
+
+  void Decode(uint32_t index, const GridPiece& piece, VdbWriter& writer) {
+    writer.Begin(piece.about);
+    writer.Root(std::as_bytes(std::span(piece.coding.background)), piece.root_tiles, piece.uppers);
+    size_t regions = 0;
+    VdbNode leaf;
+    leaf.level = VdbLevel::kLeaf;
+    leaf.active = VdbMask(kVdbLeafVoxels);
+    // First all nodes, then the values of the leaves among them.
+    for (const bool values : {false, true}) {
+      UpperReader uppers(piece);
+      for (VdbNode upper; uppers.Next(&upper);) {
+        for (const int32_t at : upper.origin) {
+          if (at % VdbEdge(VdbLevel::kUpper) != 0)
+            throw Error(Fault::kInput, "an upper node at " + std::to_string(at));
+        }
+        if (!values) writer.Node(upper);
+        for (int place = upper.children.NextOn(0); place >= 0;
+             place = upper.children.NextOn(place + 1)) {
+          VdbCoord origin = VdbPlaceOffset(VdbLevel::kUpper, place);
+          for (size_t axis = 0; axis < 3; ++axis) origin[axis] += upper.origin[axis];
+          const Region region = RegionAt(index, piece, origin, !values);
+          regions += values ? 0 : 1;
+          if (!values) writer.Node(region.node);
+          const size_t leaf_bytes = kVdbLeafVoxels * piece.coding.numbers.bytes();
+          for (size_t i = 0; i < region.masks.size(); ++i) {
+            std::copy(region.masks[i].begin(), region.masks[i].end(), leaf.active.words().begin());
+            if (!values) {
+              writer.Node(leaf);
+            } else {
+              writer.Leaf(leaf, std::span(region.values).subspan(i * leaf_bytes, leaf_bytes));
+            }
+          }
+        }
+      }
+    }
+    if (regions != grids_[index].regions.size())
+      throw Error(Fault::kInput, "regions that no node names");
+    writer.End();
+    if (!base_ && regions > 0) base_.emplace(index, piece.coding);
+  }
+
+  Region RegionAt(uint32_t index, const GridPiece& piece, const VdbCoord& origin, bool masks_only) {
+    const std::vector<std::byte> bytes = BytesAt(index, origin);
+    Region other;
+    const bool helped = bytes[0] != std::byte{0};
+    if (helped) {
+      if (!base_) throw Error(Fault::kInput, "a region beside a grid that there is not");
+      const std::vector<std::byte> beside = BytesAt(base_->first, origin);
+      other = DecodeRegion(std::span(beside).subspan(1), origin, nullptr, base_->second, true);
+    }
+    return DecodeRegion(std::span(bytes).subspan(1), origin, helped ? &other : nullptr,
+                        piece.coding, masks_only);
+  }
+
+  std::vector<std::byte> BytesAt(uint32_t index, const VdbCoord& origin) {
+    const auto& regions = grids_[index].regions;
+    const auto found = regions.find(origin);
+    if (found == regions.end()) throw Error(Fault::kInput, "a region that is missing");
+    std::vector<std::byte> bytes = from_.Read(*found->second);
+    if (bytes.empty()) throw Error(Fault::kInput, "a region of no bytes");
+    return bytes;
+  }
+
+  void PassOn(const Grid& grid, const GridPiece& piece, VdbWriter& writer) {
+    writer.BeginOpaque(piece.about);
+    uint8_t which = 0;
+    for (const TvdbPiece* const part : grid.opaque) {
+      const std::vector<std::byte> bytes = from_.Read(*part);
+      ByteUnpacker in(bytes);
+      const auto of = in.Get<uint8_t>();
+      const auto size = in.Get<uint64_t>();
+      if (in.failed() || of > 1 || of < which || size > static_cast<uint64_t>(kOpaquePart))
+        throw Error(Fault::kInput, "a part of a tree that is none");
+      if (of > which) writer.OpaqueValues();
+      which = of;
+      std::vector<std::byte> raw(size);
+      auto length = static_cast<uLongf>(size);
+      const std::span<const std::byte> packed = std::span(bytes).last(in.left());
+      if (uncompress(reinterpret_cast<Bytef*>(raw.data()), &length,
+                     reinterpret_cast<const Bytef*>(packed.data()),
+                     static_cast<uLong>(packed.size())) != Z_OK ||
+          length != size)
+        throw Error(Fault::kInput, "a part of a tree that can't be unpacked");
+      writer.Opaque(raw);
+    }
+    if (which == 0) writer.OpaqueValues();
+    writer.End();
+  }
+
+  const TvdbFile& from_;
+  const TvdbPiece* file_ = nullptr;
+  std::map<uint32_t, Grid> grids_;
+  std::optional<std::pair<uint32_t, RegionCoding>> base_;
+};
+
+}  // namespace
+
+void DecompressGrids(const TvdbFile& from, OutputFile& out) {
+  try {
+    Decompressor(from).Run(out);
+  } catch (const Error& error) {
+    const std::string path = Printable(from.file().path().string());
+    const std::string what = error.what();
+    if (error.fault() != Fault::kInput || what.starts_with(path)) throw;
+    throw Error(Fault::kInput, path + ": damaged .tvdb file: " + what);
+  }
+}
+
+}  // namespace tilery

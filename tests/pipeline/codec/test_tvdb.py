@@ -1,0 +1,87 @@
+"""What comes back from a .tvdb file, by OpenVDB's own word (tests/io/vdb_opinion.py)."""
+import os
+import pathlib
+import random
+import subprocess
+
+import pytest
+
+BIN = pathlib.Path(os.environ.get("TILERY_BIN_DIR", "build/bin")).resolve().parent / "tests/bin"
+OPINION = pathlib.Path(__file__).parents[2] / "io/vdb_opinion.py"
+PYTHON = "/usr/bin/python3"  # Debian's bindings belong to it
+KNOWN = subprocess.run([PYTHON, "-c", "import pyopenvdb"], capture_output=True).returncode == 0
+pytestmark = pytest.mark.skipif(not KNOWN, reason="needs python3-openvdb")
+
+# Frames of real simulations, where there are some.
+FRAMES = sorted(pathlib.Path(os.environ.get("TILERY_REAL_GRIDS", "nowhere")).glob("*.vdb"))
+
+
+def opinion(*words):
+    return subprocess.run([PYTHON, OPINION, *map(str, words)], capture_output=True, text=True, check=True).stdout
+
+
+def tool(*words):
+    return subprocess.run([BIN / "tvdb_tool", *map(str, words)], capture_output=True, text=True)
+
+
+def ok(*words):
+    r = tool(*words)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
+def both_ways(path, folder, bound):
+    ok("compress", path, folder / "a.tvdb", bound)
+    ok("decompress", folder / "a.tvdb", folder / "b.vdb")
+    return opinion("compare", path, folder / "b.vdb", "0" if bound == "exact" else bound)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vdb")
+    return {name: folder / name for name in opinion("make", folder).split()}
+
+
+@pytest.mark.parametrize("name,bound", [("everything.vdb", "1%"), ("everything.vdb", "exact"), ("one.vdb", "0.05"), ("none.vdb", "1%")])
+def test_all_comes_back_and_values_within_the_bound(made, name, bound, tmp_path):
+    assert both_ways(made[name], tmp_path, bound) == ""
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda path: path.stem)
+def test_real_frames_become_small_within_the_bound(frame, tmp_path):
+    assert both_ways(frame, tmp_path, "1%") == ""
+    assert (tmp_path / "a.tvdb").stat().st_size < 0.25 * frame.stat().st_size
+
+
+def test_a_value_beyond_the_bound_is_seen(made, tmp_path):
+    """So that silence above means something."""
+    both_ways(made["everything.vdb"], tmp_path, "5%")
+    said = opinion("compare", made["everything.vdb"], tmp_path / "b.vdb", "1%")
+    assert "surface: active values are off" in said and "differs" not in said
+
+
+def test_the_same_file_gives_the_same_bytes(made, tmp_path):
+    for name in ("a", "b"):
+        ok("compress", made["everything.vdb"], tmp_path / f"{name}.tvdb", "1%")
+        ok("decompress", tmp_path / f"{name}.tvdb", tmp_path / f"{name}.vdb")
+    assert (tmp_path / "a.tvdb").read_bytes() == (tmp_path / "b.tvdb").read_bytes()
+    assert (tmp_path / "a.vdb").read_bytes() == (tmp_path / "b.vdb").read_bytes()
+
+
+def test_what_was_exact_stays_the_same_when_it_is_done_again(made, tmp_path):
+    ok("compress", made["everything.vdb"], tmp_path / "a.tvdb", "1%")
+    ok("decompress", tmp_path / "a.tvdb", tmp_path / "a.vdb")
+    assert both_ways(tmp_path / "a.vdb", tmp_path, "exact") == ""
+
+
+def test_damage_is_refused_and_leaves_nothing(made, tmp_path):
+    ok("compress", made["everything.vdb"], tmp_path / "a.tvdb", "1%")
+    whole = (tmp_path / "a.tvdb").read_bytes()
+    at = random.Random(1)
+    for k in range(60):
+        place = at.randrange(len(whole))
+        bad = whole[:place] if k % 2 else whole[:place] + bytes([whole[place] ^ 1 << at.randrange(8)]) + whole[place + 1:]
+        (tmp_path / "bad.tvdb").write_bytes(bad)
+        r = tool("decompress", tmp_path / "bad.tvdb", tmp_path / "out.vdb")
+        assert r.returncode == 3 and "bad.tvdb" in r.stderr and len(r.stderr) < 600, (k, place, r.stderr)
+        assert not (tmp_path / "out.vdb").exists()
