@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "io/byte_order.h"
 #include "io/container.h"
 #include "io/vdb_pack.h"
 
@@ -13,6 +14,10 @@ VdbCoord VdbPlaceOffset(VdbLevel level, int place) {
   const int bits = level == VdbLevel::kUpper ? 5 : level == VdbLevel::kLower ? 4 : 3;
   const int32_t edge = VdbPlaceEdge(level), most = (1 << bits) - 1;
   return {(place >> 2 * bits) * edge, (place >> bits & most) * edge, (place & most) * edge};
+}
+
+double VdbNumberAt(const std::byte* at, DType dtype) {
+  return dtype == DType::kF64 ? LoadLittle<double>(at) : LoadLittle<float>(at);
 }
 
 int VdbMask::CountOn() const {

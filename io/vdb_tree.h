@@ -35,6 +35,9 @@ inline constexpr int32_t VdbPlaceEdge(VdbLevel level) {
 // Where a place of a node begins, counted from the node.
 VdbCoord VdbPlaceOffset(VdbLevel level, int place);
 
+// The number that lies there, of dtype kF32 or kF64.
+double VdbNumberAt(const std::byte* at, DType dtype);
+
 // One bit for each place.
 class VdbMask {
  public:

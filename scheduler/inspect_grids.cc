@@ -76,8 +76,8 @@ Json BackgroundOf(const VdbTreeReader& tree) {
   const std::string& bytes = tree.background();
   for (int c = 0; c < tree.numbers().components; ++c) {
     const auto at = static_cast<size_t>(c) * DTypeSize(tree.numbers().dtype);
-    tree.numbers().dtype == DType::kF64 ? numbers.push_back(LoadLittle<double>(&bytes[at]))
-                                        : numbers.push_back(LoadLittle<float>(&bytes[at]));
+    numbers.push_back(
+        VdbNumberAt(reinterpret_cast<const std::byte*>(&bytes[at]), tree.numbers().dtype));
   }
   return tree.numbers().components == 1 ? numbers[0] : numbers;
 }

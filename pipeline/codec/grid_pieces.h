@@ -21,6 +21,8 @@ enum class PieceKind : uint32_t {
   kOpaque = 4,  // u8: 0 nodes, 1 values; u64 bytes; zlib: a part of a tree, in order
 };
 
+inline constexpr int64_t kOpaquePart = 1 << 20;  // bytes of a tree in a piece, at most
+
 struct FilePiece {
   uint32_t version = 0;  // of the OpenVDB file format
   uint32_t grids = 0;
