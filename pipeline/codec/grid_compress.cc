@@ -85,8 +85,6 @@ class BaseRegions {
   bool there_ = false;
 };
 
-// ---- compressing ----
-
 struct Range {
   double least = INFINITY, most = -INFINITY;
   int64_t regions = 0;
@@ -152,7 +150,7 @@ void SetBound(const Range& range, const GridBound& wanted, RegionCoding* coding)
 void FitWeights(const VdbFile& file, const VdbGrid& grid, int64_t regions, RegionCoding* coding) {
   const auto components = static_cast<size_t>(coding->numbers.components);
   std::vector<WeightsFit> fits(components);
-  const int64_t every = std::max<int64_t>(1, regions / kFittedRegions);
+  const int64_t every = std::max<int64_t>(1, (regions + kFittedRegions - 1) / kFittedRegions);
   RegionReader reader(file, grid);
   int64_t index = 0;
   for (Region region; reader.Next(&region); ++index) {

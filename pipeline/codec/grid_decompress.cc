@@ -91,13 +91,12 @@ class Decompressor {
           const Region region = RegionAt(index, piece, origin, !values);
           regions += values ? 0 : 1;
           if (!values) writer.Node(region.node);
-          const size_t leaf_bytes = kVdbLeafVoxels * piece.coding.numbers.bytes();
           for (size_t i = 0; i < region.masks.size(); ++i) {
             std::copy(region.masks[i].begin(), region.masks[i].end(), leaf.active.words().begin());
             if (!values) {
               writer.Node(leaf);
             } else {
-              writer.Leaf(leaf, std::span(region.values).subspan(i * leaf_bytes, leaf_bytes));
+              writer.Leaf(leaf, region.LeafValues(i, piece.coding.numbers));
             }
           }
         }

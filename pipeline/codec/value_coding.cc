@@ -15,18 +15,16 @@ void StoreNumber(std::byte* at, DType dtype, double value) {
   }
 }
 
-// What a whole number comes back as.
 double Restored(int32_t number, const RegionCoding& coding) {
   const double value = number * coding.step;
   if (coding.half) return HalfToFloat(FloatToHalf(static_cast<float>(value)));
   return coding.numbers.dtype == DType::kF64 ? value : static_cast<float>(value);
 }
 
-// Bits of a number in an order that follows the numbers': the upper ones are coded, of the lower
-// ones so many are taken as noise.
 int NoiseBits(const RegionCoding& coding) {
   return coding.half ? 0 : coding.numbers.dtype == DType::kF64 ? 40 : 8;
 }
+
 int64_t OrderedBits(const std::byte* at, const RegionCoding& coding) {
   if (coding.half) {
     const uint16_t bits = FloatToHalf(static_cast<float>(VdbNumberAt(at, coding.numbers.dtype)));
@@ -42,6 +40,7 @@ int64_t OrderedBits(const std::byte* at, const RegionCoding& coding) {
   std::memcpy(&bits, at, sizeof bits);
   return bits >> 31 ? ~int64_t{bits & 0x7fffffff} : bits;
 }
+
 void StoreOrdered(std::byte* at, const RegionCoding& coding, int64_t ordered) {
   const bool negative = ordered < 0;
   const uint64_t rest = static_cast<uint64_t>(negative ? ~ordered : ordered);

@@ -1,26 +1,18 @@
-"""OpenVDB's own library reads what we write as what it had written itself (vdb_opinion.py)."""
+"""OpenVDB's own library reads what we write as what it had written itself (tests/io/vdb_opinion.py)."""
 import json
 import math
-import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
-BIN = pathlib.Path(os.environ.get("TILERY_BIN_DIR", "build/bin")).resolve().parent / "tests/bin"
-OPINION = pathlib.Path(__file__).parent / "vdb_opinion.py"
-# Debian's bindings belong to the system's Python.
-PYTHON = "/usr/bin/python3"
-KNOWN = subprocess.run([PYTHON, "-c", "import pyopenvdb"], capture_output=True).returncode == 0
-pytestmark = pytest.mark.skipif(not KNOWN, reason="needs python3-openvdb")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-# Frames of real simulations, where there are some.
-FRAMES = sorted(pathlib.Path(os.environ.get("TILERY_REAL_GRIDS", "nowhere")).glob("*.vdb"))
+from vdb_second_opinion import BIN, FRAMES, PYTHON, made, needs_openvdb, opinion  # noqa: F401
 
-
-def opinion(*words):
-    return subprocess.run([PYTHON, OPINION, *map(str, words)], capture_output=True, text=True, check=True).stdout
+pytestmark = needs_openvdb
 
 
 def tool(*words):
@@ -33,12 +25,6 @@ def copy_is_the_same(path, folder):
     assert opinion("compare", path, folder / "copy.vdb") == ""
     again = tool("copy", folder / "copy.vdb", folder / "again.vdb")
     assert again.returncode == 0 and (folder / "again.vdb").read_bytes() == (folder / "copy.vdb").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vdb")
-    return {name: folder / name for name in opinion("make", folder).split()}
 
 
 @pytest.mark.parametrize("name", ["everything.vdb", "one.vdb", "none.vdb"])

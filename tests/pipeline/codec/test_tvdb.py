@@ -1,23 +1,16 @@
 """What comes back from a .tvdb file, by OpenVDB's own word (tests/io/vdb_opinion.py)."""
-import os
 import pathlib
 import random
 import subprocess
+import sys
 
 import pytest
 
-BIN = pathlib.Path(os.environ.get("TILERY_BIN_DIR", "build/bin")).resolve().parent / "tests/bin"
-OPINION = pathlib.Path(__file__).parents[2] / "io/vdb_opinion.py"
-PYTHON = "/usr/bin/python3"  # Debian's bindings belong to it
-KNOWN = subprocess.run([PYTHON, "-c", "import pyopenvdb"], capture_output=True).returncode == 0
-pytestmark = pytest.mark.skipif(not KNOWN, reason="needs python3-openvdb")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-# Frames of real simulations, where there are some.
-FRAMES = sorted(pathlib.Path(os.environ.get("TILERY_REAL_GRIDS", "nowhere")).glob("*.vdb"))
+from vdb_second_opinion import BIN, FRAMES, made, needs_openvdb, opinion  # noqa: F401
 
-
-def opinion(*words):
-    return subprocess.run([PYTHON, OPINION, *map(str, words)], capture_output=True, text=True, check=True).stdout
+pytestmark = needs_openvdb
 
 
 def tool(*words):
@@ -34,12 +27,6 @@ def both_ways(path, folder, bound):
     ok("compress", path, folder / "a.tvdb", bound)
     ok("decompress", folder / "a.tvdb", folder / "b.vdb")
     return opinion("compare", path, folder / "b.vdb", "0" if bound == "exact" else bound)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vdb")
-    return {name: folder / name for name in opinion("make", folder).split()}
 
 
 @pytest.mark.parametrize("name,bound", [("everything.vdb", "1%"), ("everything.vdb", "exact"), ("one.vdb", "0.05"), ("none.vdb", "1%")])
