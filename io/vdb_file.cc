@@ -76,15 +76,6 @@ VdbTransform ReadTransform(VdbInput& in) {
   return transform;
 }
 
-void NameTwins(std::vector<VdbGrid>* grids) {
-  std::map<std::string, int> seen, all;
-  for (const VdbGrid& grid : *grids) ++all[grid.name];
-  for (VdbGrid& grid : *grids) {
-    grid.label = grid.name;
-    if (all[grid.name] > 1) grid.label += "[" + std::to_string(seen[grid.name]++) + "]";
-  }
-}
-
 }  // namespace
 
 void VdbInput::Fail(const std::string& why) const {
@@ -122,6 +113,18 @@ std::optional<VdbNumbers> VdbNumbersOf(const std::string& type) {
   return found == kKnown.end() ? std::nullopt : std::optional(found->second);
 }
 
+void NameGrids(std::vector<VdbGrid>& grids) {
+  std::map<std::string, int> seen, all;
+  for (VdbGrid& grid : grids) {
+    grid.name = grid.stored.substr(0, grid.stored.find(kTwinMark));
+    ++all[grid.name];
+  }
+  for (VdbGrid& grid : grids) {
+    grid.label = grid.name;
+    if (all[grid.name] > 1) grid.label += "[" + std::to_string(seen[grid.name]++) + "]";
+  }
+}
+
 bool IsVdbFile(const std::filesystem::path& path) {
   const InputFile file(path);
   int64_t magic = 0;
@@ -154,7 +157,6 @@ VdbFile::VdbFile(const std::filesystem::path& path) : file_(path) {
     VdbInput entry(file_, at, file_.size());
     VdbGrid grid;
     grid.stored = entry.Text();
-    grid.name = grid.stored.substr(0, grid.stored.find(kTwinMark));
     grid.type = entry.Text();
     if (grid.type.ends_with(kHalfSuffix)) {
       grid.half = true;
@@ -190,7 +192,7 @@ VdbFile::VdbFile(const std::filesystem::path& path) : file_(path) {
     at = grid.end;
     grids_.push_back(std::move(grid));
   }
-  NameTwins(&grids_);
+  NameGrids(grids_);
 }
 
 }  // namespace tilery

@@ -57,6 +57,9 @@ struct VdbGrid {
   VdbTransform transform;
 };
 
+// Sets name and label of all grids of a file by what is stored of their names.
+void NameGrids(std::vector<VdbGrid>& grids);
+
 // What numbers a tree holds. Types other than these are passed on as bytes.
 struct VdbNumbers {
   DType dtype = DType::kF32;  // kF32 or kF64

@@ -11,6 +11,7 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   console.cc
   devices.cc
   gpu_choice.cc
+  grid_report.cc
   input_hasher.cc
   inspect_grids.cc
   job_command_line.cc

@@ -41,8 +41,8 @@ std::string Duration(double seconds) {
 
 }  // namespace
 
-std::string ProgressLine(const Progress& progress) {
-  std::string line = fmt::format("{}/{} tiles", progress.tiles_done, progress.tiles);
+std::string ProgressLine(const Progress& progress, const std::string& things) {
+  std::string line = fmt::format("{}/{} {}", progress.tiles_done, progress.tiles, things);
   if (progress.failed > 0) line += fmt::format(", {} units failed", progress.failed);
   if (!progress.workers.empty()) line += fmt::format(", {} workers", progress.workers.size());
   if (progress.state == "draining")
@@ -112,7 +112,7 @@ void Console::Print(const std::string& line) {
 void Console::Show(const Progress& progress) {
   std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
-  const std::string line = ProgressLine(progress);
+  const std::string line = ProgressLine(progress, things_);
   if (terminal_) {
     if (line_open_) fputs("\r\x1b[K", stderr);
     fputs(line.c_str(), stderr);

@@ -24,6 +24,7 @@ class Console {
   void Say(Level level, const std::string& text);
   void Log(Level level, const std::string& text);  // log.jsonl only
   void Show(const Progress& progress);
+  void CountIn(const std::string& things) { things_ = things; }  // of progress, instead of tiles
   void Finish();  // leaves the last progress line standing
 
  private:
@@ -33,6 +34,7 @@ class Console {
   std::mutex mutex_;  // guards all below
   std::unique_ptr<LogFile> log_;
   const bool terminal_;
+  std::string things_ = "tiles";
   bool line_open_ = false;
   int64_t budget_ = 64 << 10;
   std::string last_progress_;
@@ -40,6 +42,6 @@ class Console {
 };
 
 // "12/60 tiles, 3.4 tiles/s, about 14 s left"
-std::string ProgressLine(const Progress& progress);
+std::string ProgressLine(const Progress& progress, const std::string& things = "tiles");
 
 }  // namespace tilery

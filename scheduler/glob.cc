@@ -91,14 +91,8 @@ struct Walker {
   }
 };
 
-}  // namespace
-
-bool HasWildcards(const std::string& component) {
-  return component.find_first_of("*?[") != std::string::npos;
-}
-
-bool MatchesName(const std::string& pattern, const std::string& name) {
-  if (name[0] == '.' && pattern[0] != '.') return false;
+// Without # in the pattern; a dot in front is like any other sign.
+bool MatchesRest(const std::string& pattern, const std::string& name) {
   // One position to fall back to is enough, since a later * can do all that an earlier one can.
   size_t p = 0, n = 0, star = std::string::npos, star_n = 0;
   while (n < name.size()) {
@@ -142,6 +136,37 @@ bool MatchesName(const std::string& pattern, const std::string& name) {
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
+}
+
+}  // namespace
+
+bool HasWildcards(const std::string& component) {
+  return component.find_first_of("*?[#") != std::string::npos;
+}
+
+std::optional<std::string> FrameIn(const std::string& pattern, const std::string& name) {
+  const size_t last = pattern.rfind('#');
+  if (last == std::string::npos || name.empty()) return std::nullopt;
+  const size_t before = pattern.find_last_not_of('#', last);
+  const size_t first = before == std::string::npos ? 0 : before + 1;
+  const size_t width = last + 1 - first;
+  const std::string prefix = pattern.substr(0, first), suffix = pattern.substr(last + 1);
+  const auto digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
+  for (size_t begin = 0; begin < name.size(); ++begin) {
+    size_t end = begin;
+    while (digit(end)) ++end;
+    const size_t digits = end - begin;
+    if (digits < width || (digits > width && name[begin] == '0')) continue;
+    if (MatchesName(prefix, name.substr(0, begin)) && MatchesRest(suffix, name.substr(end)))
+      return name.substr(begin, digits);
+  }
+  return std::nullopt;
+}
+
+bool MatchesName(const std::string& pattern, const std::string& name) {
+  if (name[0] == '.' && pattern[0] != '.') return false;
+  if (pattern.find('#') != std::string::npos) return FrameIn(pattern, name).has_value();
+  return MatchesRest(pattern, name);
 }
 
 void WalkGlob(const std::string& pattern, const std::function<bool(const std::string&)>& enter,

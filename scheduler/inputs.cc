@@ -77,6 +77,11 @@ class Lister {
     throw Error(Fault::kUsage, message);
   }
 
+  bool HasKnownExtension(const std::string& path) const {
+    const std::string wanted = InputExtension(job_.task);
+    return wanted.empty() ? !FormatOfExtension(path).empty() : path.ends_with(wanted);
+  }
+
   const Job& job_;
   const std::function<bool(const std::string&)>& is_output_;
   std::vector<std::string> found_;
@@ -89,7 +94,7 @@ class Lister {
   };
   std::function<void(const std::string&)> take_ = [this](const std::string& path) {
     if (IsHidden(NameOf(path))) return;
-    if (!takes_unknown_ && FormatOfExtension(path).empty()) return;
+    if (!takes_unknown_ && !HasKnownExtension(path)) return;
     if (is_output_ && is_output_(path)) {
       ++outputs_;
       return;

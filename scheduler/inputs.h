@@ -46,7 +46,8 @@ std::vector<InputHeader> ReadHeaders(
 std::string ExpandOutput(const std::string& output_template, const std::string& input,
                          const std::string& root, int64_t index, const std::string& extension);
 
-// The output of every input, by the job's template; {ext} is the input's own extension and {reldir}
+// The output of every input, by the job's template. Where a pattern of the job's inputs has the
+// number of a frame (####), a run of # in the name of the template is that frame's; {ext} is the input's own extension and {reldir}
 // counts from the folder or the fixed part of the glob that listed the input.
 std::vector<std::string> ExpandOutputs(const Job& job, const std::vector<std::string>& inputs);
 

@@ -107,7 +107,9 @@ void AddTree(const VdbFile& file, const VdbGrid& grid, Json& json) {
   json["bounds"] = bounds.ToJson();
 }
 
-Json GridJson(const VdbFile& file, const VdbGrid& grid) {
+}  // namespace
+
+Json GridHeadJson(const VdbGrid& grid) {
   Json json = {{"name", Printable(grid.label, 200)},
                {"type", TypeOf(grid)},
                {"half", grid.half},
@@ -116,6 +118,13 @@ Json GridJson(const VdbFile& file, const VdbGrid& grid) {
   for (const VdbMeta& meta : grid.metadata) {
     if (meta.name == "class" && meta.type == "string") json["class"] = Printable(meta.value, 60);
   }
+  return json;
+}
+
+namespace {
+
+Json GridJson(const VdbFile& file, const VdbGrid& grid) {
+  Json json = GridHeadJson(grid);
   if (!grid.twin_of.empty()) {
     json["tree_of"] = Printable(grid.twin_of, 200);
   } else if (VdbNumbersOf(grid.type)) {

@@ -217,8 +217,8 @@ Job FillJob(FlatJob flat, const JobFlags& flags, const fs::path& file, const std
     job.name = stage.empty() ? name : stem + "-" + name;
   });
   from.With("on_failed", [&](auto& v, auto& k) { job.stop_on_failed = AsWord(v, k) == "stop"; });
-  from.With("task", [&](auto& v, auto& k) { AsWord(v, k); });
-  FillModel(from, flat, job);
+  FillGrids(from, flat, job);
+  if (job.task == Task::kInfer) FillModel(from, flat, job);
   FillInput(from, job);
   FillTiling(from, job);
   FillOutput(from, job);

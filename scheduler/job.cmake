@@ -2,12 +2,14 @@
 list(APPEND TILERY_SCHEDULER_SOURCES
   contract.cc
   glob.cc
+  grid_plan.cc
   input_headers.cc
   inputs.cc
   item_rules.cc
   job.cc
   job_execution.cc
   job_flatten.cc
+  job_grids.cc
   job_keys.cc
   job_output.cc
   job_paths.cc
@@ -25,4 +27,4 @@ list(APPEND TILERY_SCHEDULER_SOURCES
   unit_sizing.cc
   words.cc)
 list(APPEND TILERY_SCHEDULER_LIBRARIES yaml-cpp::yaml-cpp nlohmann_json::nlohmann_json libzip::zip)
-list(APPEND TILERY_SCHEDULER_PUBLIC tilery_io tilery_geometry)
+list(APPEND TILERY_SCHEDULER_PUBLIC tilery_io tilery_geometry tilery_codec)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/format.h"
+#include "pipeline/codec/grid_bounds.h"
 #include "pipeline/geometry.h"
 #include "pipeline/transfer.h"
 
@@ -36,6 +37,8 @@ struct Extent {
   std::vector<double> values;
 };
 
+// kMeasure is no word of users: what a run does before it compresses a sequence.
+enum class Task : uint8_t { kInfer, kMeasure, kCompress, kDecompress };
 enum class Existing : uint8_t { kRefuse, kSkip, kReplace };
 enum class AlphaMode : uint8_t { kAuto, kModel, kResize, kCopy, kDrop };
 
@@ -58,6 +61,8 @@ struct Job {
   std::string name;             // as the job says, else the stem of its file, else "job"
   std::filesystem::path file;   // empty: flags only
   bool stop_on_failed = false;  // in a pipeline: failed items keep the stages after it from running
+  Task task = Task::kInfer;
+  GridBounds max_error;  // of kCompress
   struct {
     std::string path;
     std::string precision = "auto", compile = "auto";
@@ -98,6 +103,11 @@ struct Job {
     std::string numerics_file;  // --numerics
   } execution;
 };
+
+const char* TaskName(Task task);
+// Of the files of grids that a task reads and writes; "" for kInfer.
+std::string InputExtension(Task task);
+std::string OutputExtension(Task task);
 
 // `file` may be empty; one with several jobs is refused (pipeline.h loads those). Relative paths of
 // flags count from the current folder, of the file from its own.

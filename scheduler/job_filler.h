@@ -72,6 +72,7 @@ Job FillJob(FlatJob flat, const JobFlags& flags, const std::filesystem::path& fi
 const JobValue* FindJobs(const JobValue& document, const char* key);
 
 // Parts of the loader that have a file of their own. Error(kUsage).
+void FillGrids(const JobFiller& from, const FlatJob& flat, Job& job);  // task and what it needs
 void FillOutput(const JobFiller& from, Job& job);
 // After FillOutput: the work folder lies beside the output.
 void FillExecution(const JobFiller& from, Job& job);

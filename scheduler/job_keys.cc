@@ -15,7 +15,8 @@ constexpr const char* kOutputTypes = "auto u8 i8 u16 i16 u32 i32 f16 f32 f64";
 constexpr JobKey kKeys[] = {
     {"name", kText, "", "", 0, "", "",
      "name of the job, and of its work folder; default: the stem of its file"},
-    {"task", kWord, "infer", "compress decompress", 0, "", "infer", "what the job does"},
+    {"task", kWord, "infer compress decompress", "", 0, "", "infer",
+     "what the job does: run a model, or compress OpenVDB files and back"},
 
     {"model.path", kPath, "", "", 0, "model", "",
      "the model: a TorchScript file, an exported program or an AOTInductor package (.pt2)"},
@@ -99,6 +100,11 @@ constexpr JobKey kKeys[] = {
     {"output.pass", kWord, "", kWholeKey, 0, "", "", "what is copied unchanged"},
     {"output.compression", kText, "", kWholeKey, 0, "", "", "compression of the container"},
     {"outputs", kList, "", "", 0, "", "", "a list with one output (several: not supported yet)"},
+
+    {"compress.max_error", kBound, "", "", 0, "max-error", "1%",
+     "how far active values of grids may be off: \"1%\" of the grid's range over all files that "
+     "differ only in their last number, 0.01 in its own units, lossless, or by grid: "
+     "\"density=1%,vel=0.01,flame=lossless\""},
 
     {"execution.devices", kTexts, "auto cpu cuda cuda:N cuda:N:M UUID name", "", 0, "devices",
      "auto",

@@ -27,6 +27,7 @@ enum class KeyType : uint8_t {
   kExtent,    // voxels or "25%", one or one per axis, or one of `words`
   kShare,     // a count, or a percentage
   kPost,      // a list of steps
+  kBound,     // a number, or text that says bounds by grid
   kList,      // a list that only the loader understands
 };
 

@@ -25,6 +25,15 @@ void CheckDType(const JobValue& value, const JobKey& key, const OutputSpec& outp
   RefuseValue(value, key.key, "'" + Shown(value) + "' for " + Printable(output.path) + ": " + why);
 }
 
+void CheckGridOutput(const JobValue& value, const JobKey& key, Task task, std::string& path) {
+  const std::string wanted = OutputExtension(task);
+  if (path.ends_with('/')) path += "{reldir}/{stem}" + wanted;
+  if (fs::path(path).extension().string() == wanted) return;
+  RefuseValue(value, key.key,
+              "'" + Shown(value) + "': task: " + TaskName(task) + " writes " + wanted +
+                  " files; name one, or a folder, which ends in /");
+}
+
 }  // namespace
 
 void FillOutput(const JobFiller& from, Job& job) {
@@ -39,6 +48,7 @@ void FillOutput(const JobFiller& from, Job& job) {
       throw Error(Fault::kUsage, v.where + ": " + error.what());
     }
     if (!output.path.ends_with('/') && IsFolder(output.path)) output.path += '/';
+    if (job.task != Task::kInfer) return CheckGridOutput(v, k, job.task, output.path);
     if (output.path.ends_with('/') || output.path.ends_with("{ext}") ||
         output.path.ends_with("{name}") || !FormatOfExtension(output.path).empty()) {
       return;

@@ -84,6 +84,8 @@ Json TypeSchema(const JobKey& key) {
     case KeyType::kShare:
       return {{"anyOf", Json::array({{{"type", "integer"}, {"minimum", 0}},
                                      {{"type", "string"}, {"pattern", "^[0-9.]+%$"}}})}};
+    case KeyType::kBound:
+      return {{"anyOf", Json::array({{{"type", "number"}, {"minimum", 0}}, text})}};
     case KeyType::kPost:
       return PostSchema();
     case KeyType::kList:
@@ -152,6 +154,8 @@ const char* TypeHelp(const JobKey& key) {
       return "BYTES, KiB, MiB, GiB";
     case KeyType::kShare:
       return "N or N%";
+    case KeyType::kBound:
+      return "BOUND";
     case KeyType::kPost:
       return "STEP ...";
     case KeyType::kWord:

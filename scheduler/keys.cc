@@ -68,6 +68,18 @@ void AddTiling(const Tiling& tiling, KeyText& key) {
       .Add("pad", static_cast<int64_t>(tiling.pad));
 }
 
+void AddGrids(const GridTask& task, KeyText& key) {
+  const auto add = [&](const GridBound& bound) {
+    key.Add("bound", static_cast<int64_t>(bound.kind)).Add("value", bound.value);
+  };
+  key.Add("codec", int64_t{kGridCodecNumber}).Add("task", static_cast<int64_t>(task.kind));
+  add(task.bounds.standard);
+  for (const auto& [name, bound] : task.bounds.named) {
+    key.Add("grid", name);
+    add(bound);
+  }
+}
+
 // How the item is cut: unit sizes decide bytes only through the blocks that come of them, so a job
 // that grows by a picture keeps the keys of all the others.
 void AddBlocks(const Item& item, const ItemParams& params, KeyText& key) {
@@ -84,7 +96,11 @@ void AddBlocks(const Item& item, const ItemParams& params, KeyText& key) {
 std::string ItemKey(const Item& item, const ItemParams& params, const std::string& model_hash,
                     const FileStamp& identity) {
   KeyText key;
-  key.Add("numerics", int64_t{kNumericsNumber}).Add("model", model_hash);
+  if (params.grids) {
+    AddGrids(params.grids, key);
+  } else {
+    key.Add("numerics", int64_t{kNumericsNumber}).Add("model", model_hash);
+  }
   key.Add("dims", int64_t{params.dims});
   AddTiling(params.tiling, key);
   AddTransfer(params.transfer, key);

@@ -11,9 +11,11 @@
 #include "cluster/message.h"
 #include "io/error.h"
 #include "io/format.h"
+#include "io/tvdb_file.h"
 #include "io/vdb_file.h"
 #include "scheduler/commands.h"
 #include "scheduler/devices.h"
+#include "scheduler/grid_report.h"
 #include "scheduler/inspect_grids.h"
 #include "scheduler/model_file.h"
 #include "scheduler/prepare.h"
@@ -137,6 +139,8 @@ int InspectCommand(const fs::path& file, bool json) {
     document = ModelJson(file);
   else if (IsVdbFile(file))
     document = GridsJson(file);
+  else if (IsTvdbFile(file))
+    document = CompressedGridsJson(file);
   else
     document = DataJson(file);
   if (json)

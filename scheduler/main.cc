@@ -7,6 +7,7 @@
 #include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <string_view>
@@ -25,8 +26,6 @@
 
 namespace tilery {
 namespace {
-
-constexpr const char* kLaterCommands[] = {"compress", "decompress"};
 
 // The ladder of one model. Takes the keys of a job, too: how tiles are cut and blended, say.
 struct BenchCommandLine {
@@ -257,12 +256,13 @@ struct SubmitCommandLine {
   }
 };
 
-int Run(const JobCommand& run) {
+// `load`: called once, on the rank that needs it.
+int Run(const std::function<Pipeline()>& load, bool json) {
   if (const auto mpi = FindMpiLaunch())
     return RunUnderMpi(*mpi,
-                       [&](const RunStage& one) { return RunPipeline(run.Load(), run.json, one); });
-  const Pipeline pipeline = run.Load();
-  return RunPipeline(pipeline, run.json, [&](const Job& job, const TakeDocument& take) {
+                       [&](const RunStage& one) { return RunPipeline(load(), json, one); });
+  const Pipeline pipeline = load();
+  return RunPipeline(pipeline, json, [&](const Job& job, const TakeDocument& take) {
     Crowd crowd;
     crowd.local = !job.execution.join;
     if (!job.execution.listen.empty()) crowd.addresses = AddressesOfHost(job.execution.listen);
@@ -273,6 +273,42 @@ int Run(const JobCommand& run) {
     return RunCommand(job, take, crowd);
   });
 }
+
+// compress, decompress: IN and OUT, or a job file.
+struct GridCommandLine {
+  JobCommand command;
+  std::string task, out;
+  bool lossless = false, overwrite = false;
+
+  GridCommandLine(CLI::App& parent, const std::string& name, const std::string& description,
+                  const std::string& argument, const std::string& about)
+      : command(parent, name, description, argument, about), task(name) {
+    CLI::App& app = *command.app;
+    app.add_option("OUT", out, "where to: a file, a folder (ends in /), or out/smoke.####.tvdb");
+    if (task == "compress")
+      app.add_flag("--lossless", lossless, "values come back bit by bit; --max-error lossless");
+    app.add_flag("--overwrite", overwrite, "replace files that are there; --output.existing replace");
+  }
+
+  int Run() const {
+    JobFlags flags = command.Given();
+    const auto add = [&](const char* key, const std::string& value) {
+      if (value.empty()) return;
+      for (const auto& [given, values] : flags) {
+        if (given == key)
+          throw Error(Fault::kUsage, fmt::format("tilery {}: --{} stands beside '{}'; say one of them",
+                                                 task, key, Printable(value, 200)));
+      }
+      flags.emplace_back(key, std::vector<std::string>{value});
+    };
+    add("input.path", command.file);
+    add("output.path", out);
+    add("task", task);
+    add("compress.max_error", lossless ? "lossless" : "");
+    add("output.existing", overwrite ? "replace" : "");
+    return tilery::Run([&] { return LoadPipeline("", flags, ""); }, command.json);
+  }
+};
 
 int Status(const LookCommand& status) {
   std::error_code error;
@@ -302,8 +338,10 @@ int Main(int argc, char** argv) {
                       "Show what a model, image, volume or OpenVDB file says of itself");
   CompileOptions compile(app);
   LookCommand doctor(app, "doctor", "", "Check what this machine offers");
-  for (const char* later : kLaterCommands)
-    app.add_subcommand(later, "not supported yet")->group("")->allow_extras();
+  GridCommandLine compress(app, "compress", "Make small .tvdb files of OpenVDB files, within a bound",
+                           "FILE.vdb", "OpenVDB files: a file, a folder, a glob, or smoke.####.vdb");
+  GridCommandLine decompress(app, "decompress", "Make OpenVDB files of .tvdb files again",
+                             "FILE.tvdb", "compressed files: a file, a folder, a glob, smoke.####.tvdb");
   WorkerCommand worker(app);
   CLI::App* supervise = app.add_subcommand("supervise", "")->group("");
   CLI::App* join_rank = app.add_subcommand("join-rank", "")->group("");
@@ -314,13 +352,12 @@ int Main(int argc, char** argv) {
     const int code = app.exit(e, std::cout, std::cerr);
     return code == 0 ? 0 : kExitUsage;
   }
-  for (const char* later : kLaterCommands)
-    if (app.got_subcommand(later))
-      throw Error(Fault::kUsage, fmt::format("tilery {}: not supported yet", later));
   if (supervise->parsed()) return RunSupervisor(kControlFd);
   if (join_rank->parsed()) return JoinAsRank();
   if (worker.app->parsed()) return worker.Run();
-  if (run.app->parsed()) return Run(run);
+  if (run.app->parsed()) return Run([&] { return run.Load(); }, run.json);
+  for (GridCommandLine* grids : {&compress, &decompress})
+    if (grids->command.app->parsed()) return grids->Run();
   if (plan.app->parsed()) return PlanPipeline(plan.Load(), plan.json);
   if (submit.command.app->parsed()) return submit.Run();
   if (bench.command.app->parsed()) return bench.Run();
@@ -342,7 +379,9 @@ int main(int argc, char** argv) {
   std::signal(SIGCHLD,
               SIG_DFL);  // whoever ignores it hands that on, and no child could be waited for
   // First of all: from the moment it is started, a run may be asked to end.
-  if (argc > 1 && std::string_view(argv[1]) == "run") tilery::InstallDrainSignals();
+  if (argc > 1)
+    for (const std::string_view runs : {"run", "compress", "decompress"})
+      if (argv[1] == runs) tilery::InstallDrainSignals();
   try {
     return tilery::Main(argc, argv);
   } catch (const std::exception&) {

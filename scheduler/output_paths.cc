@@ -23,6 +23,29 @@ bool IsBelow(const std::string& path, const std::string& folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
 
+// The template with the frame of this input in place of its last run of #, if a pattern says what
+// an input's frame is.
+std::string WithFrame(const std::string& output_template, const std::vector<std::string>& patterns,
+                      const std::string& input) {
+  const size_t last = output_template.rfind('#');
+  const size_t slash = output_template.rfind('/');
+  if (last == std::string::npos || (slash != std::string::npos && last < slash))
+    return output_template;
+  size_t first = last;
+  while (first > 0 && output_template[first - 1] == '#') --first;
+  for (const std::string& pattern : patterns) {
+    const auto frame =
+        FrameIn(fs::path(pattern).filename().string(), fs::path(input).filename().string());
+    if (!frame) continue;
+    const size_t digits = std::min(frame->find_first_not_of('0'), frame->size() - 1);
+    std::string number = frame->substr(digits);
+    const size_t width = last + 1 - first;
+    if (number.size() < width) number.insert(0, width - number.size(), '0');
+    return output_template.substr(0, first) + number + output_template.substr(last + 1);
+  }
+  return output_template;
+}
+
 }  // namespace
 
 std::string ExpandFields(const std::string& output_template,
@@ -114,7 +137,7 @@ std::vector<std::string> ExpandOutputs(const Job& job, const std::vector<std::st
       return IsBelow(inputs[k], candidate);
     });
     outputs.push_back(
-        ExpandOutput(output_template, inputs[k],
+        ExpandOutput(WithFrame(output_template, job.input.paths, inputs[k]), inputs[k],
                      root == roots.end() ? fs::path(inputs[k]).parent_path().string() : *root,
                      static_cast<int64_t>(k), ""));
   }

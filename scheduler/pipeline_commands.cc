@@ -8,6 +8,7 @@
 #include <string>
 
 #include "io/error.h"
+#include "scheduler/grid_plan.h"
 #include "scheduler/signals.h"
 #include "scheduler/status.h"
 
@@ -63,9 +64,25 @@ class Summaries {
   Json all_ = Json::object(), stages_ = Json::array();
 };
 
+// What has to be measured first is measured by a job of its own, of which nobody is told but where
+// it is the end.
+int RunOne(const Job& job, const TakeDocument& take, const RunStage& run) {
+  if (const auto measure = MeasureJobOf(job)) {
+    const auto if_last = [&](const Json& document) {
+      if (take && document.at("status") == "interrupted") take(document);
+    };
+    const int ended = run(*measure, if_last);
+    if (ended != 0 && ended != kExitFailedItems) return ended;
+  }
+  return run(job, take);
+}
+
 }  // namespace
 
-int RunPipeline(const Pipeline& pipeline, bool json, const RunStage& run) {
+int RunPipeline(const Pipeline& pipeline, bool json, const RunStage& run_job) {
+  const auto run = [&](const Job& job, const TakeDocument& take) {
+    return RunOne(job, take, run_job);
+  };
   if (!pipeline.several) return run(pipeline.stages[0].job, Printer(json));
   Summaries summaries;
   int code = 0;

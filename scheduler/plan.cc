@@ -44,7 +44,8 @@ int32_t ModelPasses(const Transfer& transfer) {
 bool ItemParams::operator==(const ItemParams& other) const {
   return dims == other.dims && tiling == other.tiling && transfer == other.transfer &&
          SameHeader(output, other.output) && raw.has_value() == other.raw.has_value() &&
-         (!raw || SameLayout(*raw, *other.raw)) && allow_losses == other.allow_losses;
+         (!raw || SameLayout(*raw, *other.raw)) && allow_losses == other.allow_losses &&
+         grids == other.grids;
 }
 
 UnitRef Plan::Find(int64_t unit) const {

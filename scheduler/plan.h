@@ -12,6 +12,7 @@
 
 #include "io/format.h"
 #include "pipeline/blocks.h"
+#include "pipeline/codec/grid_bounds.h"
 #include "pipeline/transfer.h"
 
 namespace tilery {
@@ -29,7 +30,16 @@ const char* UnitKindName(UnitKind kind);
 // Model runs over one tile position.
 int32_t ModelPasses(const Transfer& transfer);
 
-// Effective parameters, shared by all items that agree in them.
+// What is done with an item that is a file of grids as a whole; kNone: its tiles are inferred.
+struct GridTask {
+  enum class Kind : uint8_t { kNone, kMeasure, kCompress, kDecompress } kind = Kind::kNone;
+  GridBounds bounds;  // kCompress
+  bool operator==(const GridTask&) const = default;
+  explicit operator bool() const { return kind != Kind::kNone; }
+};
+
+// Effective parameters, shared by all items that agree in them. Of a GridTask only `output.format`
+// is needed beside it.
 struct ItemParams {
   int32_t dims = 2;
   Tiling tiling;
@@ -37,6 +47,7 @@ struct ItemParams {
   Header output;  // format, dtype, dims, channels, alpha; shape unset
   std::optional<RawLayout> raw;
   bool allow_losses = false;
+  GridTask grids;
   bool operator==(const ItemParams& other) const;
 };
 

@@ -24,6 +24,8 @@ constexpr int64_t kProcessBytes = 300LL << 20;  // a worker with its libraries a
 constexpr int64_t kStageBytes = 4 * (16LL << 20);
 constexpr int64_t kAssembleBytes = 2 * (2 * kAssembleBand + 2 * (64LL << 20));
 
+}  // namespace
+
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
   std::unordered_map<std::string_view, size_t> writers;
   writers.reserve(outputs.size());
@@ -43,6 +45,8 @@ void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::s
                                    " is an input too; choose another output.path");
   }
 }
+
+namespace {
 
 // What neither job nor file nor probe told about channels: that of the pictures themselves.
 void AssumeChannels(const std::vector<InputHeader>& inputs, Contract& contract) {

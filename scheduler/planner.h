@@ -31,6 +31,9 @@ struct Resolved {
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
                   std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
+// Error(kUsage) if two items have one output, or an output is an input.
+void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs);
+
 // Sizes units: tiles of the job / 256 clamped to 16..1024, bounded by `unit_memory`; the last fifth
 // of every item's tiles gets quarter-size units (items that are one unit anyway stay whole), so
 // that an item's place in the job decides nothing. Fills everything of the items that follows from
@@ -45,6 +48,8 @@ inline constexpr int64_t kMostUnits = int64_t{1} << 24;
 // Tiles of the grid over an item, without making it.
 int64_t GridTiles(const Index& shape, const Tiling& tiling);
 
-inline constexpr int kNumericsNumber = 4;  // raised only when bytes may change
+// Raised only when bytes may change: of inferred items, and of compressed, measured or decompressed
+// files of grids.
+inline constexpr int kNumericsNumber = 4, kGridCodecNumber = 1;
 
 }  // namespace tilery

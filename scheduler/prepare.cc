@@ -9,6 +9,7 @@
 
 #include "cluster/numa.h"
 #include "io/error.h"
+#include "scheduler/grid_plan.h"
 #include "scheduler/probe_client.h"
 
 namespace tilery {
@@ -41,6 +42,22 @@ void Remember(const std::vector<InputHeader>& inputs, bool allow_losses, Ledger&
     ledger.RecordInput(input.path, {input.stamp, input.identity, input.header,
                                     same ? known->content_hash : std::string()});
   }
+}
+
+std::vector<InputHeader> ReadHeadersOf(const Job& job, const std::vector<std::string>& paths,
+                                       Ledger* ledger) {
+  // Asked one by one rather than all at first: a job may have 100,000 inputs.
+  std::mutex asking;  // the ledger is used by one thread at a time
+  return ReadHeaders(paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
+                     [&](const std::string& path, const FileStamp& stamp) -> const Header* {
+                       if (ledger == nullptr) return nullptr;
+                       thread_local Header header;  // copied before this thread asks again
+                       const std::lock_guard lock(asking);
+                       const auto known = ledger->FindInput(path);
+                       if (!known || known->stamp != stamp) return nullptr;
+                       header = known->header;
+                       return &header;
+                     });
 }
 
 int NaturalDims(const std::vector<InputHeader>& inputs) {
@@ -106,36 +123,31 @@ int UsableCpus() {
 
 Prepared Prepare(const Job& job, Ledger* ledger) {
   Prepared prepared;
-  prepared.model = ReadModelOf(job);
+  const bool infer = job.task == Task::kInfer;
+  if (infer) prepared.model = ReadModelOf(job);
   const std::vector<std::string> claimed =
       ledger ? std::vector<std::string>() : ReadClaimedOutputs(job.execution.work);
   std::vector<std::string> paths = ListInputs(job, [&](const std::string& path) {
     return ledger ? ledger->FindOutput(path).has_value()
                   : std::binary_search(claimed.begin(), claimed.end(), path);
   });
-  // Asked one by one rather than all at first: a job may have 100,000 inputs.
-  std::mutex asking;  // the ledger is used by one thread at a time
-  std::vector<InputHeader> inputs =
-      ReadHeaders(paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
-                  [&](const std::string& path, const FileStamp& stamp) -> const Header* {
-                    if (ledger == nullptr) return nullptr;
-                    thread_local Header header;  // copied before this thread asks again
-                    const std::lock_guard lock(asking);
-                    const auto known = ledger->FindInput(path);
-                    if (!known || known->stamp != stamp) return nullptr;
-                    header = known->header;
-                    return &header;
-                  });
+  std::vector<std::vector<VdbGrid>> grids;
+  std::vector<InputHeader> inputs = infer
+                                        ? ReadHeadersOf(job, paths, ledger)
+                                        : ReadGridHeaders(job.task, paths, UsableCpus(), grids);
   if (ledger) {
     for (InputHeader& input : inputs) Recognise(input, *ledger);
     Remember(inputs, job.outputs[0].allow_losses, *ledger);
   }
-  const Contract contract = CompleteContract(job, prepared.model, inputs, prepared.warnings);
-  std::vector<std::string> outputs = ExpandOutputs(job, paths);
+  Contract contract;
+  if (infer) contract = CompleteContract(job, prepared.model, inputs, prepared.warnings);
+  std::vector<std::string> outputs =
+      job.task == Task::kMeasure ? RangeFiles(job, paths) : ExpandOutputs(job, paths);
   std::vector<std::string>().swap(paths);  // a job may have 100,000
   CheckOutputsAreNoInputs(inputs, outputs);
   prepared.resolved =
-      MakePlan(job, contract, prepared.model.Key(), std::move(inputs), std::move(outputs));
+      infer ? MakePlan(job, contract, prepared.model.Key(), std::move(inputs), std::move(outputs))
+            : PlanGrids(job, std::move(inputs), std::move(outputs), grids);
   for (const std::string& warning : prepared.resolved.warnings)
     prepared.warnings.push_back(warning);
   return prepared;

@@ -8,6 +8,7 @@
 #include "io/error.h"
 #include "io/parallel_for.h"
 #include "scheduler/brick_name.h"
+#include "scheduler/grid_plan.h"
 
 namespace tilery {
 namespace {
@@ -87,7 +88,10 @@ Found LookAt(const Plan& plan, const Item& item, const std::optional<OutputRecor
   } catch (const Error&) {
     return Found::kStranger;  // a folder, or no longer readable: not as we left it
   }
-  return Decodes(path, ExpectedOutput(plan, item)) ? Found::kStranger : Found::kNothing;
+  const GridTask& grids = plan.params[static_cast<size_t>(item.params)].grids;
+  const bool whole = grids ? GridOutputIsWhole(path, grids.kind)
+                           : Decodes(path, ExpectedOutput(plan, item));
+  return whole ? Found::kStranger : Found::kNothing;
 }
 
 // Looks at all outputs; `touched` gets the records of those whose stamp alone has changed, with the

@@ -15,6 +15,7 @@
 #include "scheduler/coordinator.h"
 #include "scheduler/devices.h"
 #include "scheduler/gpu_choice.h"
+#include "scheduler/grid_report.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
 #include "scheduler/probe_client.h"
@@ -59,11 +60,30 @@ std::string DescribeForm(const Numerics& n) {
                      n.package.empty() ? "" : ", compiled");
 }
 
+// Files of grids are coded on CPUs, unless the job names another device.
+DeviceChoice DevicesOf(const Job& job) {
+  if (job.task == Task::kInfer || !job.execution.devices.empty()) return ChooseDevices(job);
+  Job on_cpu = job;
+  on_cpu.execution.devices = {"cpu"};
+  return ChooseDevices(on_cpu);
+}
+
+// Nothing of a device decides bytes of grids.
+Numerics NumericsOfGrids() {
+  Numerics numerics;
+  numerics.device_kind = "any";
+  return numerics;
+}
+
 void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devices,
               const NumericsRecord& record, const std::vector<std::string>& warnings,
               Console& console) {
   const Resolved& r = prepared.resolved;
   for (const std::string& warning : warnings) console.Say(Level::kWarning, warning);
+  if (job.task != Task::kInfer) {
+    console.CountIn("files");
+    return console.Say(Level::kInfo, fmt::format("{}: {}", Printable(job.name), GridWords(job, r.plan)));
+  }
   console.Say(
       Level::kInfo,
       fmt::format(
@@ -76,7 +96,8 @@ void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devi
   if (!r.exact && !r.inexact_reason.empty()) console.Say(Level::kInfo, r.inexact_reason);
 }
 
-void Conclude(const RunResult& result, const std::string& work, Console& console) {
+void Conclude(const Job& job, const RunResult& result, Console& console) {
+  const std::string& work = job.execution.work;
   for (size_t k = 0; k < result.failures.size(); ++k) {
     const Failure& f = result.failures[k];
     const std::string item = Printable(f.item, 4096);
@@ -92,9 +113,10 @@ void Conclude(const RunResult& result, const std::string& work, Console& console
   if (result.failures.size() > 20)
     console.Say(Level::kError, fmt::format("and {} more failed items: {}/profile.json lists them",
                                            result.failures.size() - 20, Printable(work)));
-  std::string line = fmt::format("{}: {} items done, {} unchanged, {} failed; {} tiles in {:.1f} s",
-                                 result.status, result.items_done, result.items_unchanged,
-                                 result.items_failed, result.tiles_inferred, result.wall_s);
+  std::string line = fmt::format("{}: {} items done, {} unchanged, {} failed", result.status,
+                                 result.items_done, result.items_unchanged, result.items_failed);
+  if (job.task == Task::kInfer) line += fmt::format("; {} tiles", result.tiles_inferred);
+  line += fmt::format(" in {:.1f} s", result.wall_s);
   if (result.tiles_repeated > 0) line += fmt::format(", {} run again", result.tiles_repeated);
   if (!result.interrupted_by.empty()) line += fmt::format(" ({})", result.interrupted_by);
   if (result.status == "interrupted") line += "; the same command resumes";
@@ -137,19 +159,25 @@ int RunLocked(const Job& job, const TakeDocument& take, const Crowd& crowd,
   const std::filesystem::path work = job.execution.work;
   console.OpenLog(work);
   Ledger ledger(work);
-  const DeviceChoice devices = ChooseDevices(job);
+  const bool infer = job.task == Task::kInfer;
+  const DeviceChoice devices = DevicesOf(job);
   CheckRanks(crowd, devices);
   const Prepared prepared = Prepare(job, &ledger);
   const Plan& plan = prepared.resolved.plan;
 
   std::vector<std::string> warnings = devices.warnings;
   warnings.insert(warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
-  const ProbeAnswer device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
-  CheckMayCompile(job, prepared.model);
+  ProbeAnswer device;
+  if (infer) {
+    device = AskWorker(ProbeRequest{}, devices.seats[0], warnings);
+    CheckMayCompile(job, prepared.model);
+  }
   const auto say = [&](const std::string& line) { console.Say(Level::kInfo, line); };
   GpuChoice choice;
   Numerics& numerics = choice.numerics;
-  if (devices.gpu() && !plan.params.empty() && job.execution.numerics_file.empty()) {
+  if (!infer) {
+    numerics = NumericsOfGrids();
+  } else if (devices.gpu() && !plan.params.empty() && job.execution.numerics_file.empty()) {
     choice = ChooseForGpu(job, prepared, devices, device, work, say, warnings);
   } else if (!devices.gpu()) {
     numerics = ChooseForCpu(job, prepared, device, work, say);
@@ -229,7 +257,11 @@ int RunLocked(const Job& job, const TakeDocument& take, const Crowd& crowd,
   console.Finish();
   for (const std::string& words : {careful, different})
     if (!words.empty()) console.Say(Level::kWarning, words);
-  Conclude(result, work.string(), console);
+  Conclude(job, result, console);
+  if (job.task == Task::kCompress) {
+    for (const std::string& line : GridReportLines(plan))
+      console.Say(Level::kInfo, line);
+  }
   if (take) take(SummaryJson(result, context, work.string()));
   if (result.status == "interrupted") return kExitInterrupted;
   return result.items_failed > 0 ? kExitFailedItems : 0;

@@ -42,6 +42,7 @@ struct WorkerContext {
   bool pass_model = false;         // workers ask whether another one passes it on to them
   std::vector<ItemParams> params;
 
+  bool has_model() const { return !model.empty(); }  // else units are tasks of grids
   // The file that runs.
   const std::string& runs() const { return package.empty() ? model : package; }
   const std::string& runs_hash() const { return package.empty() ? model_hash : package_hash; }

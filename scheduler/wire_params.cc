@@ -114,6 +114,27 @@ RawLayout RawFromJson(const Json& json) {
   return raw;
 }
 
+Json GridTaskToJson(const GridTask& task) {
+  const auto bound = [](const GridBound& b) { return Json{static_cast<int>(b.kind), b.value}; };
+  Json named = Json::array();
+  for (const auto& [name, b] : task.bounds.named) named.push_back({name, bound(b)});
+  return {{"kind", static_cast<int>(task.kind)},
+          {"standard", bound(task.bounds.standard)},
+          {"named", std::move(named)}};
+}
+
+GridTask GridTaskFromJson(const Json& json) {
+  const auto bound = [](const Json& b) {
+    return GridBound{EnumFrom(b.at(0), GridBound::Kind::kShare, "bound"), b.at(1).get<double>()};
+  };
+  GridTask task;
+  task.kind = EnumFrom(json.at("kind"), GridTask::Kind::kDecompress, "task");
+  task.bounds.standard = bound(json.at("standard"));
+  for (const Json& entry : json.at("named"))
+    task.bounds.named.emplace_back(entry.at(0).get<std::string>(), bound(entry.at(1)));
+  return task;
+}
+
 }  // namespace
 
 Json ScaleToJson(const Scale& scale) {
@@ -168,6 +189,7 @@ Json ToJson(const ItemParams& params) {
                {"output", ToJson(params.output)},
                {"allow_losses", params.allow_losses}};
   if (params.raw) json["raw"] = RawToJson(*params.raw);
+  if (params.grids) json["grids"] = GridTaskToJson(params.grids);
   return json;
 }
 
@@ -180,6 +202,7 @@ ItemParams ItemParamsFromJson(const Json& json) {
     params.output = HeaderFromJson(json.at("output"));
     json.at("allow_losses").get_to(params.allow_losses);
     if (json.contains("raw")) params.raw = RawFromJson(json.at("raw"));
+    if (json.contains("grids")) params.grids = GridTaskFromJson(json.at("grids"));
     return params;
   });
 }

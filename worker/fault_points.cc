@@ -20,7 +20,7 @@ namespace tilery {
 namespace {
 
 constexpr std::array<std::string_view, kFaultPlaces> kPlaceNames = {
-    "read", "stage", "submit", "write", "assemble", "rename", "publish", "report"};
+    "read", "stage", "submit", "write", "assemble", "rename", "publish", "report", "grids"};
 constexpr std::array<std::string_view, 7> kActionNames = {"kill",    "throw", "fail", "hang",
                                                           "exhaust", "delay", "hold"};
 
@@ -57,7 +57,7 @@ FaultRule ParseRule(std::string_view rule) {
         Fault::kUsage,
         "TILERY_TEST_FAULT: '" + std::string(rule) +
             "': the action is one of kill throw fail hang exhaust delay hold, the place one of "
-            "read stage submit write assemble rename publish report, the argument a number "
+            "read stage submit write assemble rename publish report grids, the argument a number "
             "from 1");
   }
   return {static_cast<FaultRule::Action>(action), static_cast<FaultPlace>(place), argument, worker};

@@ -19,8 +19,8 @@
 //
 // Places: read (an infer unit's input), stage (each band of a stage unit), submit (before the
 // engine), write (before a unit's result is written), assemble (each band), rename (right before a
-// file gets its final name), publish (right after), report (before an outcome is sent). Passes are
-// counted per place and process.
+// file gets its final name), publish (right after), report (before an outcome is sent), grids (each
+// region of a file of grids). Passes are counted per place and process.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@
 
 namespace tilery {
 
-enum class FaultPlace { kRead, kStage, kSubmit, kWrite, kAssemble, kRename, kPublish, kReport };
-inline constexpr int kFaultPlaces = 8;
+enum class FaultPlace { kRead, kStage, kSubmit, kWrite, kAssemble, kRename, kPublish, kReport, kGrids };
+inline constexpr int kFaultPlaces = 9;
 
 struct FaultRule {
   enum class Action { kKill, kThrow, kFail, kHang, kExhaust, kDelay, kHold };

@@ -16,6 +16,7 @@
 #include "worker/assemble_unit.h"
 #include "worker/fault_points.h"
 #include "worker/geometry_cache.h"
+#include "worker/grid_unit.h"
 #include "worker/infer_unit.h"
 #include "worker/stage_unit.h"
 
@@ -29,6 +30,7 @@ using TaskPtr = std::shared_ptr<UnitTask>;
 constexpr size_t kIdleHeap = 64 << 20, kIdleHeapBesideGpu = 256 << 20;
 constexpr int kPoliteness = 5;  // of readers, writers and encoders towards the model's
 constexpr int kManyThreads = 8;
+constexpr int kFilesOfGrids = 2;  // at a time: while one is read to its end, another is coded
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
 
 // Readers, writers and encoders share the cores with the lanes: where all are busy, the model goes
@@ -39,6 +41,11 @@ void BePolite() {
     return true;
   }();
   static_cast<void>(done);
+}
+
+// What a device copies from; null for the CPU, and where no unit needs a device.
+auto MemoryOf(const std::unique_ptr<Engine>& engine) {
+  return engine ? engine->host_memory() : nullptr;
 }
 
 class Pool {
@@ -66,20 +73,20 @@ struct UnitRunner::Impl {
   std::optional<HostBuffers> registered;  // with the device
   std::function<void(const Lease&, const Outcome&)> finished;
   const std::function<void()> abandoned;
-  std::unique_ptr<Engine> engine;
-  ThreadPool encoders;  // outlives the writers and assemblers
-  Pool readers, writers, stagers, assemblers;
+  std::unique_ptr<Engine> engine;  // null: no unit needs it
+  ThreadPool encoders;             // outlives the writers and assemblers
+  Pool readers, writers, stagers, assemblers, coders;
   const int64_t most_units, most_stages, most_assembles;
   int64_t tiles_ahead = 0;
 
   mutable std::mutex
       mutex;  // guards all below; never held while the engine or `finished` is called
   std::unordered_map<int64_t, TaskPtr> tasks;  // by lease
-  std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble;
+  std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble, waiting_grids;
   int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
   int64_t reading = 0;                       // of these: not yet in the engine
   int64_t writing = 0, writing_tiles = 0;    // of these: come back from it
-  int64_t staging = 0, assembling = 0;       // units
+  int64_t staging = 0, assembling = 0, coding = 0;  // units
   bool expecting = false, draining = false, stopped = false;
   int64_t largest = 0, finished_units = 0;
   GeometryCache geometries;
@@ -92,7 +99,7 @@ struct UnitRunner::Impl {
   Impl(RunnerOptions options, std::unique_ptr<Engine> the_engine, Profile& the_profile,
        std::function<void(const Lease&, const Outcome&)> on_finished)
       : profile(the_profile),
-        buffers(the_engine->host_memory() ? kIdleHeapBesideGpu : kIdleHeap),
+        buffers(MemoryOf(the_engine) ? kIdleHeapBesideGpu : kIdleHeap),
         finished(std::move(on_finished)),
         abandoned(std::move(options.abandoned)),
         engine(std::move(the_engine)),
@@ -101,12 +108,15 @@ struct UnitRunner::Impl {
         writers(options.writers),
         stagers(options.stagers),
         assemblers(options.assemblers),
-        most_units(engine->host_memory() ? kUnitsInFlight : kUnitsInFlightOnCpu),
+        coders(kFilesOfGrids),
+        most_units(!engine              ? kFilesOfGrids + 1
+                   : MemoryOf(engine)   ? kUnitsInFlight
+                                        : kUnitsInFlightOnCpu),
         most_stages(options.stagers),
         most_assembles(options.assemblers) {
     env.context = std::move(options.context);
     env.profile = &profile;
-    if (engine->host_memory()) registered.emplace(engine->host_memory());
+    if (MemoryOf(engine)) registered.emplace(MemoryOf(engine));
     env.inputs = registered ? &*registered : &buffers;
     env.buffers = &buffers;
     env.epoch = options.epoch;
@@ -146,6 +156,10 @@ struct UnitRunner::Impl {
       largest = std::max(largest, task->tiles);
       switch (task->work().kind) {
         case UnitKind::kInfer:
+          if (env.params(task->work()).grids) {
+            waiting_grids.push_back(std::move(task));
+            break;
+          }
           waiting_infer.push_back(std::move(task));
           break;
         case UnitKind::kStage:
@@ -166,6 +180,11 @@ struct UnitRunner::Impl {
                                      "' are not supported yet");
     }
     const ItemParams& params = env.params(work);
+    if (params.grids) {
+      task.tiles = 1;
+      return;
+    }
+    if (!engine) throw Error(Fault::kInternal, "a unit with tiles in a job without a model");
     {
       const std::lock_guard lock(mutex);
       task.geometry = geometries.Get(work.header.shape, params.tiling, work.sizing);
@@ -189,7 +208,7 @@ struct UnitRunner::Impl {
 
   // Begins what tickets allow.
   void Begin() {
-    std::vector<TaskPtr> infer, stage, assemble;
+    std::vector<TaskPtr> infer, stage, assemble, grids;
     bool tell = false;
     {
       const std::lock_guard lock(mutex);
@@ -211,6 +230,11 @@ struct UnitRunner::Impl {
         assemble.push_back(std::move(waiting_assemble.front()));
         waiting_assemble.pop_front();
       }
+      while (coding < kFilesOfGrids && !waiting_grids.empty()) {
+        ++coding;
+        grids.push_back(std::move(waiting_grids.front()));
+        waiting_grids.pop_front();
+      }
       tell = !infer.empty() || !waiting_infer.empty();
       Count();
     }
@@ -223,6 +247,9 @@ struct UnitRunner::Impl {
     }
     for (const TaskPtr& task : assemble) {
       assemblers.Post([this, task] { RunAlone(task, &RunAssemble, assembling); });
+    }
+    for (const TaskPtr& task : grids) {
+      coders.Post([this, task] { RunAlone(task, &RunGrids, coding); });
     }
   }
 
@@ -341,7 +368,7 @@ struct UnitRunner::Impl {
         more = More::kInTurn;
       }
     }
-    engine->MoreComing(more);
+    if (engine) engine->MoreComing(more);
   }
 
   // ---- Ending ----
@@ -353,7 +380,7 @@ struct UnitRunner::Impl {
         const auto found = tasks.find(lease);
         if (found == tasks.end()) continue;
         found->second->dropped = true;
-        for (auto* queue : {&waiting_infer, &waiting_stage, &waiting_assemble}) {
+        for (auto* queue : {&waiting_infer, &waiting_stage, &waiting_assemble, &waiting_grids}) {
           if (std::erase(*queue, found->second) > 0) {
             tasks.erase(found);
             break;
@@ -386,7 +413,7 @@ struct UnitRunner::Impl {
     {
       const std::lock_guard lock(mutex);
       draining = true;
-      for (auto* queue : {&waiting_infer, &waiting_stage, &waiting_assemble}) {
+      for (auto* queue : {&waiting_infer, &waiting_stage, &waiting_assemble, &waiting_grids}) {
         for (const TaskPtr& task : *queue) tasks.erase(task->lease.lease);
         queue->clear();
       }
@@ -396,7 +423,7 @@ struct UnitRunner::Impl {
 
   // more_mutex is held.
   const DeviceUse& Use() {
-    if (!stopped) last_use = engine->device_use();
+    if (!stopped && engine) last_use = engine->device_use();
     return last_use;
   }
 
@@ -415,6 +442,7 @@ struct UnitRunner::Impl {
     writers.Join();
     stagers.Join();
     assemblers.Join();
+    coders.Join();
     // A unit that was begun at the very moment may have come too late for its pool.
     const std::lock_guard lock(mutex);
     tasks.clear();
@@ -472,7 +500,7 @@ UnitRunner::Held UnitRunner::held() const {
 
 int64_t UnitRunner::progress() const {
   const std::lock_guard order(impl_->more_mutex);  // Stop() ends the engine after taking it
-  return impl_->env.bands + (impl_->stopped ? 0 : impl_->engine->finished_batches());
+  return impl_->env.bands + (impl_->stopped || !impl_->engine ? 0 : impl_->engine->finished_batches());
 }
 
 int64_t UnitRunner::steady_allocations() const {

@@ -3,6 +3,7 @@
 //   Submit -> waiting -> [reader pool] -> engine -> [writer pool] -> finished       infer
 //   Submit -> waiting -> [stager pool] -> finished                                  stage
 //   Submit -> waiting -> [assembler pool] -> finished                               assemble
+//   Submit -> waiting -> [coder pool] -> finished                                   files of grids
 //
 // How much is begun at a time is bounded by tickets: infer units are begun while fewer than
 // kUnitsAhead are read or in the engine, fewer than kUnitsBehind are being written, and fewer than
@@ -55,7 +56,7 @@ class UnitRunner {
   static constexpr int64_t kUnitsInFlightOnCpu = 4;
 
   // `finished` is called once for every unit that was submitted, on threads of the runner, unless
-  // it was dropped or the runner was stopped first.
+  // it was dropped or the runner was stopped first. `engine`: null if all units are files of grids.
   UnitRunner(RunnerOptions options, std::unique_ptr<Engine> engine, Profile& profile,
              std::function<void(const Lease&, const Outcome&)> finished);
   ~UnitRunner();  // Stop()

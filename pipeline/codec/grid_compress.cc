@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "io/byte_packer.h"
 #include "io/error.h"
+#include "io/ordered_work.h"
 #include "pipeline/codec/grid_file.h"
 
 namespace tilery {
@@ -65,9 +67,9 @@ class BaseRegions {
  public:
   BaseRegions(const VdbFile& file, const VdbGrid& grid) : reader_(file, grid) { Advance(); }
   // Null if there is none, or none in a place that the order of trees allows.
-  const Region* At(const VdbCoord& origin) {
-    while (there_ && Before(region_.node.origin, origin)) Advance();
-    return there_ && region_.node.origin == origin ? &region_ : nullptr;
+  std::shared_ptr<const Region> At(const VdbCoord& origin) {
+    while (region_ && Before(region_->node.origin, origin)) Advance();
+    return region_ && region_->node.origin == origin ? region_ : nullptr;
   }
 
  private:
@@ -78,11 +80,13 @@ class BaseRegions {
     };
     return std::pair(upper(a), a) < std::pair(upper(b), b);
   }
-  void Advance() { there_ = reader_.Next(&region_); }
+  void Advance() {
+    auto next = std::make_shared<Region>();
+    region_ = reader_.Next(next.get()) ? next : nullptr;
+  }
 
   RegionReader reader_;
-  Region region_;
-  bool there_ = false;
+  std::shared_ptr<const Region> region_;
 };
 
 struct Range {
@@ -113,7 +117,11 @@ void ForActive(const Region& region, size_t bytes, const Use& use) {
   }
 }
 
-Range RangeOf(const VdbFile& file, const VdbGrid& grid) {
+void Step(const GridWork& work, const Region& region) {
+  if (work.step) work.step(static_cast<int64_t>(region.values.size()));
+}
+
+Range RangeOf(const VdbFile& file, const VdbGrid& grid, const GridWork& work) {
   Range range;
   const VdbNumbers numbers = *VdbNumbersOf(grid.type);
   RegionReader reader(file, grid, [&](const VdbNode& upper) { range.AddActive(upper, numbers); });
@@ -123,6 +131,7 @@ Range RangeOf(const VdbFile& file, const VdbGrid& grid) {
   for (Region region; reader.Next(&region); ++range.regions) {
     range.AddActive(region.node, numbers);
     ForActive(region, numbers.bytes(), [&](const std::byte* value) { range.Add(value, numbers); });
+    Step(work, region);
   }
   return range;
 }
@@ -147,13 +156,15 @@ void SetBound(const Range& range, const GridBound& wanted, RegionCoding* coding)
 }
 
 // The weights that predict best, of regions all over the grid.
-void FitWeights(const VdbFile& file, const VdbGrid& grid, int64_t regions, RegionCoding* coding) {
+void FitWeights(const VdbFile& file, const VdbGrid& grid, int64_t regions, const GridWork& work,
+                RegionCoding* coding) {
   const auto components = static_cast<size_t>(coding->numbers.components);
   std::vector<WeightsFit> fits(components);
   const int64_t every = std::max<int64_t>(1, (regions + kFittedRegions - 1) / kFittedRegions);
   RegionReader reader(file, grid);
   int64_t index = 0;
   for (Region region; reader.Next(&region); ++index) {
+    Step(work, region);
     if (index % every != 0) continue;
     for (const RegionBlock& block : BlocksOf(region.node)) {
       for (size_t c = 0; c < components; ++c) {
@@ -174,15 +185,15 @@ void FitWeights(const VdbFile& file, const VdbGrid& grid, int64_t regions, Regio
 
 class Compressor {
  public:
-  Compressor(const VdbFile& from, OutputFile& out) : from_(from), writer_(out) {
+  Compressor(const VdbFile& from, OutputFile& out, const GridWork& work)
+      : from_(from), work_(work), writer_(out) {
     const FilePiece piece{from.version(), static_cast<uint32_t>(from.grids().size()),
                           from.metadata()};
     Add(PieceKind::kFile, 0, {}, PackFile(piece));
   }
 
-  GridReport Grid(uint32_t index, const GridBound& wanted) {
+  void Grid(uint32_t index, const GridBound& wanted) {
     const VdbGrid& grid = from_.grids()[index];
-    const int64_t before = bytes_;
     GridPiece piece;
     piece.about = grid;
     if (!grid.twin_of.empty()) {
@@ -195,24 +206,25 @@ class Compressor {
       PassOn(index, 1, grid.values, grid.end);
     }
     Add(PieceKind::kGrid, index, {}, PackGrid(piece));
-    GridReport report{.label = grid.label, .type = grid.type};
-    report.coded = piece.how == GridPiece::How::kCoded;
-    report.least = piece.least;
-    report.most = piece.most;
-    report.bound = piece.coding.bound;
-    report.max_error = piece.error.most;
-    if (piece.error.numbers > 0)
-      report.rms = std::sqrt(piece.error.squares / static_cast<double>(piece.error.numbers));
-    report.bytes = bytes_ - before;
-    return report;
   }
 
   void Finish() { writer_.Finish(); }
 
  private:
+  struct Coded {
+    VdbCoord origin{};
+    std::vector<std::byte> bytes;
+    CodingError error;
+  };
+
+  void AddRegion(uint32_t index, const Coded& coded, GridPiece* piece) {
+    piece->error.Add(coded.error);
+    Add(PieceKind::kRegion, index, coded.origin, coded.bytes);
+  }
+
   void Code(uint32_t index, const GridBound& wanted, GridPiece* piece) {
     const VdbGrid& grid = from_.grids()[index];
-    const Range range = RangeOf(from_, grid);
+    const Range range = RangeOf(from_, grid, work_);
     RegionCoding& coding = piece->coding;
     coding.numbers = *VdbNumbersOf(grid.type);
     coding.half = grid.half;
@@ -221,7 +233,7 @@ class Compressor {
       piece->most = range.most;
     }
     SetBound(range, wanted, &coding);
-    FitWeights(from_, grid, range.regions, &coding);
+    FitWeights(from_, grid, range.regions, work_, &coding);
 
     std::optional<BaseRegions> base;
     if (base_) base.emplace(from_, from_.grids()[*base_]);
@@ -230,13 +242,20 @@ class Compressor {
     coding.background = reader.tree().background();
     piece->root_tiles = reader.tree().root_tiles();
     uppers.emplace(coding, piece);
-    for (Region region; reader.Next(&region);) {
-      const Region* const other = base ? base->At(region.node.origin) : nullptr;
-      std::vector<std::byte> bytes{static_cast<std::byte>(other != nullptr ? 1 : 0)};
-      const auto coded = EncodeRegion(region, other, coding, &piece->error);
-      bytes.insert(bytes.end(), coded.begin(), coded.end());
-      Add(PieceKind::kRegion, index, region.node.origin, bytes);
+    OrderedWork<Coded> coded(work_.pool, RegionsAhead(work_, coding.numbers));
+    for (auto region = std::make_shared<Region>(); reader.Next(region.get());
+         region = std::make_shared<Region>()) {
+      while (coded.full()) AddRegion(index, coded.Take(), piece);
+      coded.Add([region, other = base ? base->At(region->node.origin) : nullptr, &coding] {
+        Coded result;
+        result.origin = region->node.origin;
+        result.bytes = EncodeRegion(*region, other.get(), coding, &result.error);
+        result.bytes.insert(result.bytes.begin(), static_cast<std::byte>(other ? 1 : 0));
+        return result;
+      });
+      Step(work_, *region);
     }
+    while (!coded.empty()) AddRegion(index, coded.Take(), piece);
     uppers->Finish();
     if (!base_ && range.regions > 0) base_ = index;
   }
@@ -263,25 +282,40 @@ class Compressor {
   void Add(PieceKind kind, uint32_t grid, const VdbCoord& origin,
            std::span<const std::byte> bytes) {
     writer_.Add(static_cast<uint32_t>(kind), grid, origin, bytes);
-    bytes_ += static_cast<int64_t>(bytes.size());
   }
 
   const VdbFile& from_;
+  const GridWork& work_;
   TvdbWriter writer_;
-  int64_t bytes_ = 0;
   std::optional<uint32_t> base_;  // the first coded grid with leaves: its masks help the others'
 };
 
 }  // namespace
 
-std::vector<GridReport> CompressGrids(const VdbFile& from, OutputFile& out,
-                                      const std::function<GridBound(const VdbGrid&)>& bound_of) {
-  Compressor compressor(from, out);
-  std::vector<GridReport> reports;
+size_t RegionsAhead(const GridWork& work, const VdbNumbers& numbers) {
+  if (work.pool == nullptr) return 1;
+  constexpr int64_t kVoxels =
+      int64_t{VdbEdge(VdbLevel::kLower)} * VdbEdge(VdbLevel::kLower) * VdbEdge(VdbLevel::kLower);
+  const int64_t most = kRegionBytes / (kVoxels * static_cast<int64_t>(numbers.bytes()));
+  return static_cast<size_t>(std::clamp<int64_t>(most, 2, 2 * work.pool->threads()));
+}
+
+void CompressGrids(const VdbFile& from, OutputFile& out, const GridBounds& bounds,
+                   const GridWork& work) {
+  Compressor compressor(from, out, work);
   for (uint32_t i = 0; i < from.grids().size(); ++i)
-    reports.push_back(compressor.Grid(i, bound_of(from.grids()[i])));
+    compressor.Grid(i, bounds.For(from.grids()[i]));
   compressor.Finish();
-  return reports;
+}
+
+GridRanges MeasureGrids(const VdbFile& file, const GridWork& work) {
+  GridRanges ranges;
+  for (const VdbGrid& grid : file.grids()) {
+    if (!grid.twin_of.empty() || !VdbNumbersOf(grid.type)) continue;
+    const Range range = RangeOf(file, grid, work);
+    ranges[grid.label] = {range.least, range.most};
+  }
+  return ranges;
 }
 
 }  // namespace tilery

@@ -7,6 +7,7 @@
 
 #include "io/byte_packer.h"
 #include "io/error.h"
+#include "io/ordered_work.h"
 #include "io/vdb_writer.h"
 #include "pipeline/codec/grid_file.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 class Decompressor {
  public:
-  explicit Decompressor(const TvdbFile& from) : from_(from) {
+  Decompressor(const TvdbFile& from, const GridWork& work) : from_(from), work_(work) {
     for (const TvdbPiece& piece : from.pieces()) {
       const auto kind = static_cast<PieceKind>(piece.kind);
       if (kind == PieceKind::kFile) {
@@ -77,6 +78,19 @@ class Decompressor {
     leaf.active = VdbMask(kVdbLeafVoxels);
     // First all nodes, then the values of the leaves among them.
     for (const bool values : {false, true}) {
+      OrderedWork<Region> decoded(work_.pool, RegionsAhead(work_, piece.coding.numbers));
+      const auto write = [&](const Region& region) {
+        if (!values) writer.Node(region.node);
+        for (size_t i = 0; i < region.masks.size(); ++i) {
+          std::copy(region.masks[i].begin(), region.masks[i].end(), leaf.active.words().begin());
+          if (!values) {
+            writer.Node(leaf);
+          } else {
+            writer.Leaf(leaf, region.LeafValues(i, piece.coding.numbers));
+          }
+        }
+        if (work_.step) work_.step(static_cast<int64_t>(region.values.size()));
+      };
       UpperReader uppers(piece);
       for (VdbNode upper; uppers.Next(&upper);) {
         for (const int32_t at : upper.origin) {
@@ -88,18 +102,14 @@ class Decompressor {
              place = upper.children.NextOn(place + 1)) {
           VdbCoord origin = VdbPlaceOffset(VdbLevel::kUpper, place);
           for (size_t axis = 0; axis < 3; ++axis) origin[axis] += upper.origin[axis];
-          const Region region = RegionAt(index, piece, origin, !values);
+          while (decoded.full()) write(decoded.Take());
+          decoded.Add([this, index, &piece, origin, values] {
+            return RegionAt(index, piece, origin, !values);
+          });
           regions += values ? 0 : 1;
-          if (!values) writer.Node(region.node);
-          for (size_t i = 0; i < region.masks.size(); ++i) {
-            std::copy(region.masks[i].begin(), region.masks[i].end(), leaf.active.words().begin());
-            if (!values) {
-              writer.Node(leaf);
-            } else {
-              writer.Leaf(leaf, region.LeafValues(i, piece.coding.numbers));
-            }
-          }
         }
+        // An upper node stands before the regions below it and behind those before it.
+        while (!decoded.empty()) write(decoded.Take());
       }
     }
     if (regions != grids_[index].regions.size())
@@ -108,7 +118,9 @@ class Decompressor {
     if (!base_ && regions > 0) base_.emplace(index, piece.coding);
   }
 
-  Region RegionAt(uint32_t index, const GridPiece& piece, const VdbCoord& origin, bool masks_only) {
+  // On any thread.
+  Region RegionAt(uint32_t index, const GridPiece& piece, const VdbCoord& origin,
+                  bool masks_only) const {
     const std::vector<std::byte> bytes = BytesAt(index, origin);
     Region other;
     const bool helped = bytes[0] != std::byte{0};
@@ -121,8 +133,8 @@ class Decompressor {
                         piece.coding, masks_only);
   }
 
-  std::vector<std::byte> BytesAt(uint32_t index, const VdbCoord& origin) {
-    const auto& regions = grids_[index].regions;
+  std::vector<std::byte> BytesAt(uint32_t index, const VdbCoord& origin) const {
+    const auto& regions = grids_.at(index).regions;
     const auto found = regions.find(origin);
     if (found == regions.end()) throw Error(Fault::kInput, "a region that is missing");
     std::vector<std::byte> bytes = from_.Read(*found->second);
@@ -157,6 +169,7 @@ class Decompressor {
   }
 
   const TvdbFile& from_;
+  const GridWork& work_;
   const TvdbPiece* file_ = nullptr;
   std::map<uint32_t, Grid> grids_;
   std::optional<std::pair<uint32_t, RegionCoding>> base_;
@@ -164,9 +177,9 @@ class Decompressor {
 
 }  // namespace
 
-void DecompressGrids(const TvdbFile& from, OutputFile& out) {
+void DecompressGrids(const TvdbFile& from, OutputFile& out, const GridWork& work) {
   try {
-    Decompressor(from).Run(out);
+    Decompressor(from, work).Run(out);
   } catch (const Error& error) {
     const std::string path = Printable(from.file().path().string());
     const std::string what = error.what();

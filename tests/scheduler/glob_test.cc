@@ -27,6 +27,22 @@ TEST(MatchesNameTest, ADotInFrontMustBeWritten) {
   EXPECT_TRUE(MatchesName(".*", ".hidden"));
 }
 
+TEST(MatchesNameTest, HashesAreTheNumberOfAFrame) {
+  EXPECT_EQ(FrameIn("smoke.####.vdb", "smoke.0012.vdb"), "0012");
+  EXPECT_EQ(FrameIn("smoke.####.vdb", "smoke.12345.vdb"), "12345");
+  EXPECT_EQ(FrameIn("smoke.####.vdb", "smoke.01234.vdb"), std::nullopt);
+  EXPECT_EQ(FrameIn("smoke.####.vdb", "smoke.012.vdb"), std::nullopt);
+  EXPECT_EQ(FrameIn("s#", "s7"), "7");
+  EXPECT_EQ(FrameIn("##_v*.vdb", "07_v2.vdb"), "07");
+  EXPECT_EQ(FrameIn("v2_##.vdb", "v2_13.vdb"), "13");
+  EXPECT_EQ(FrameIn("v##_##.vdb", "v02_13.vdb"), "13");
+  EXPECT_EQ(FrameIn("plain.vdb", "plain.vdb"), std::nullopt);
+  EXPECT_TRUE(MatchesName("a##", "a10"));
+  EXPECT_FALSE(MatchesName("a##", "a1"));
+  EXPECT_FALSE(MatchesName("a##", "a10b"));
+  EXPECT_FALSE(MatchesName("##", ".10"));
+}
+
 TEST(MatchesNameTest, ManyStarsTakeNoTime) {
   std::string pattern;
   for (int k = 0; k < 200; ++k) pattern += "*a";
