@@ -126,7 +126,6 @@ class SequenceBounds {
     Job measure = job;
     measure.task = Task::kMeasure;
     measure.name += "-measure";
-    measure.max_error = {};
     measure.execution.work = job.execution.work + "/measure";
     measure.execution.scratch = job.execution.scratch + "/measure";
     measure.outputs[0] = {};
@@ -220,6 +219,22 @@ Resolved PlanGrids(const Job& job, std::vector<InputHeader> inputs,
   return out;
 }
 
+namespace {
+
+// Whether the job ends with a refusal whatever is measured.
+bool WouldBeRefused(const Job& job, const std::vector<std::string>& paths) {
+  const std::vector<std::string> outputs = ExpandOutputs(job, paths);
+  if (std::set<std::string>(outputs.begin(), outputs.end()).size() < outputs.size()) return true;
+  std::error_code error;
+  // A work folder knows whose outputs they are.
+  if (job.outputs[0].existing != Existing::kRefuse || fs::exists(job.execution.work, error))
+    return false;
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](const std::string& output) { return fs::exists(output, error); });
+}
+
+}  // namespace
+
 std::optional<Job> MeasureJobOf(const Job& job) {
   if (job.task != Task::kCompress || !HasShare(job.max_error)) return std::nullopt;
   std::vector<std::string> paths;
@@ -229,7 +244,7 @@ std::optional<Job> MeasureJobOf(const Job& job) {
     if (error.fault() != Fault::kUsage) throw;
     return std::nullopt;  // the job itself says what is wrong
   }
-  if (!HasSequence(paths)) return std::nullopt;
+  if (!HasSequence(paths) || WouldBeRefused(job, paths)) return std::nullopt;
   return SequenceBounds::MeasureJob(job);
 }
 

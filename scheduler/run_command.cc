@@ -120,6 +120,8 @@ void Conclude(const Job& job, const RunResult& result, Console& console) {
   if (result.tiles_repeated > 0) line += fmt::format(", {} run again", result.tiles_repeated);
   if (!result.interrupted_by.empty()) line += fmt::format(" ({})", result.interrupted_by);
   if (result.status == "interrupted") line += "; the same command resumes";
+  // What is measured on the way is no end.
+  if (job.task == Task::kMeasure && result.status == "done") return console.Log(Level::kInfo, line);
   console.Say(Level::kInfo, line);
   console.Say(Level::kInfo, fmt::format("report: {}/report.html", Printable(work)));
 }

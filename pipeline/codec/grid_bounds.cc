@@ -93,7 +93,7 @@ GridBounds ParseGridBounds(const std::string& text) {
     for (const auto& [other, bound] : bounds.named) {
       if (other == name)
         throw Error(Fault::kUsage, "'" + Printable(text, 200) + "' names the grid '" +
-                                       Printable(name, 60) + "' twice; name it once");
+                                       Printable(name, 60) + "' twice; " + kHow);
     }
     bounds.named.emplace_back(name, ParseBound(Trimmed(part.substr(equals + 1)), text));
   }

@@ -2,6 +2,7 @@
 """OpenVDB's own word on files: makes some that hold what it can write, and compares two grid by grid.
 
     vdb_opinion.py make FOLDER       writes FOLDER/*.vdb, prints their names
+    vdb_opinion.py frames FOLDER N   writes a sequence FOLDER/puff.0001.vdb, ...: a cloud that grows and drifts
     vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
     vdb_opinion.py compare A B [BOUND]
                                      prints one line for each difference, none if there is none; active values
@@ -14,6 +15,7 @@ import math
 import pathlib
 import sys
 
+import numpy as np
 import pyopenvdb as vdb
 
 # Written by OpenVDB itself about the file, not about the grid.
@@ -61,6 +63,27 @@ def make(folder):
     vdb.write(str(folder / "one.vdb"), grids=[fog])
     vdb.write(str(folder / "none.vdb"), grids=[])
     print("everything.vdb", "one.vdb", "none.vdb")
+
+
+def frames(folder, count):
+    """Their values, too, grow from frame to frame; velocities are halves."""
+    for frame in range(1, count + 1):
+        edge = 24 + frame % 5 * 4
+        z, y, x = np.mgrid[0:edge, 0:edge, 0:edge].astype(np.float32)
+        middle, t = (edge - 1) / 2, 0.3 * frame
+        r = np.sqrt((x - middle) ** 2 + (y - middle) ** 2 + (z - middle) ** 2)
+        cloud = np.clip(1 - r / middle, 0, None) * (1 + 0.4 * np.sin(x / 2 + t) * np.cos(y / 3 - t) * np.sin(z / 2.5)) * (1 + 0.1 * frame)
+        density = vdb.FloatGrid()
+        density.name, density.gridClass = "density", vdb.GridClass.FOG_VOLUME
+        density.copyFromArray(np.where(r < middle, cloud, 0).astype(np.float32), ijk=(2 * frame - 40, 3, -frame), tolerance=1e-6)
+        velocity = vdb.Vec3SGrid()
+        velocity.name, velocity.saveFloatAsHalf = "velocity", True
+        swirl = np.stack([np.sin(y / 4 + t), np.cos(x / 4 - t), 0.2 * z / edge], -1) * (r < middle)[..., None]
+        velocity.copyFromArray(swirl.astype(np.float32), ijk=(2 * frame - 40, 3, -frame), tolerance=(1e-6,) * 3)
+        for grid in (density, velocity):
+            grid.transform = vdb.createLinearTransform(voxelSize=0.05)
+            grid["frame"] = frame
+        vdb.write(str(folder / f"puff.{frame:04}.vdb"), grids=[density, velocity], metadata={"shot": "s020"})
 
 
 def text(value):
@@ -134,6 +157,8 @@ def tell(path):
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1] == "frames":
+        frames(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
     elif sys.argv[1] == "tell":
         tell(sys.argv[2])
     else:
