@@ -151,7 +151,9 @@ std::optional<std::string> FrameIn(const std::string& pattern, const std::string
   const size_t first = before == std::string::npos ? 0 : before + 1;
   const size_t width = last + 1 - first;
   const std::string prefix = pattern.substr(0, first), suffix = pattern.substr(last + 1);
-  const auto digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
+  const auto digit = [&](size_t at) {
+    return at < name.size() && name[at] >= '0' && name[at] <= '9';
+  };
   for (size_t begin = 0; begin < name.size(); ++begin) {
     size_t end = begin;
     while (digit(end)) ++end;

@@ -213,8 +213,7 @@ Resolved PlanGrids(const Job& job, std::vector<InputHeader> inputs,
     item.infer_units = 1;
     ++plan.units;
     ++plan.tiles;
-    item.key =
-        ItemKey(item, plan.params[static_cast<size_t>(item.params)], "", inputs[k].identity);
+    item.key = ItemKey(item, plan.params[static_cast<size_t>(item.params)], "", inputs[k].identity);
   }
   return out;
 }

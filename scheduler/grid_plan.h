@@ -1,11 +1,11 @@
-// Plans of jobs whose inputs are files of grids as a whole: measure, compress, decompress. Each file
-// is an item of one unit.
+// Plans of jobs whose inputs are files of grids as a whole: measure, compress, decompress. Each
+// file is an item of one unit.
 //
 // A share of a range as bound means the range over a whole sequence: all inputs in one folder whose
 // names differ only in their last number. Where a sequence has several files, a job of its own
-// measures them first (MeasureJobOf); what it publishes, one small file for each input, is read when
-// the job itself is planned. So both are jobs like all others: with units for all workers, a ledger,
-// and resume.
+// measures them first (MeasureJobOf); what it publishes, one small file for each input, is read
+// when the job itself is planned. So both are jobs like all others: with units for all workers, a
+// ledger, and resume.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,9 @@
 
 namespace tilery {
 
-// Of each input: the grids that it says it holds, with no more than label and name; none if it can't
-// be read. Fills everything of the headers; a file that is not what the task reads has an error.
+// Of each input: the grids that it says it holds, with no more than label and name; none if it
+// can't be read. Fills everything of the headers; a file that is not what the task reads has an
+// error.
 std::vector<InputHeader> ReadGridHeaders(Task task, const std::vector<std::string>& paths,
                                          int threads, std::vector<std::vector<VdbGrid>>& grids);
 

@@ -57,8 +57,8 @@ std::string Number(double value) { return fmt::format("{:.4g}", value); }
 
 std::string GridWords(const Job& job, const Plan& plan) {
   const size_t files = plan.items.size();
-  std::string words = fmt::format("{} file{} to {}", files, files == 1 ? "" : "s",
-                                  TaskName(job.task));
+  std::string words =
+      fmt::format("{} file{} to {}", files, files == 1 ? "" : "s", TaskName(job.task));
   if (job.task == Task::kCompress) {
     words += fmt::format(": active values {}; all else exactly", job.max_error.Words());
     if (job.max_error == GridBounds{})
@@ -101,7 +101,8 @@ std::vector<std::string> GridReportLines(const Plan& plan) {
   order.resize(std::min(order.size(), kMostRows));
   for (const std::string& label : order) width = std::max(width, Printable(label, 40).size());
   lines.push_back(fmt::format("{:<{}}  {:>6}  {:>22}  {:>10}  {:>10}  {:>10}  {:>9}  {:>9}", "grid",
-                              width, "files", "range", "bound", "max error", "RMS", "PSNR", "bytes"));
+                              width, "files", "range", "bound", "max error", "RMS", "PSNR",
+                              "bytes"));
   for (const std::string& label : order) {
     const Row& row = rows[label];
     const GridReport& sum = row.sum;

@@ -47,8 +47,9 @@ std::string ExpandOutput(const std::string& output_template, const std::string& 
                          const std::string& root, int64_t index, const std::string& extension);
 
 // The output of every input, by the job's template. Where a pattern of the job's inputs has the
-// number of a frame (####), a run of # in the name of the template is that frame's; {ext} is the input's own extension and {reldir}
-// counts from the folder or the fixed part of the glob that listed the input.
+// number of a frame (####), a run of # in the name of the template is that frame's; {ext} is the
+// input's own extension and {reldir} counts from the folder or the fixed part of the glob that
+// listed the input.
 std::vector<std::string> ExpandOutputs(const Job& job, const std::vector<std::string>& inputs);
 
 // Error(kUsage) naming both if an output exists and is the same file as an input (also by a link).

@@ -9,7 +9,7 @@ namespace {
 // Of keys that mean something to such a job.
 bool ConcernsGrids(const std::string& key, Task task) {
   constexpr std::array<std::string_view, 9> kKeys = {
-      "name",         "task",        "on_failed",       "input.path",        "input.grids",
+      "name",        "task",        "on_failed",       "input.path",        "input.grids",
       "output.name", "output.path", "output.existing", "compress.max_error"};
   if (key == "compress.max_error") return task == Task::kCompress;
   return key.starts_with("execution.") || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
@@ -48,8 +48,8 @@ void FillGrids(const JobFiller& from, const FlatJob& flat, Job& job) {
   });
   if (job.task != Task::kCompress) {
     from.With("compress.max_error", [&](auto& v, auto& k) {
-      RefuseValue(v, k.key, std::string("is for task: compress, and this job's is ") +
-                                TaskName(job.task));
+      RefuseValue(v, k.key,
+                  std::string("is for task: compress, and this job's is ") + TaskName(job.task));
     });
   }
   if (job.task == Task::kInfer) return;

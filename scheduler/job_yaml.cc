@@ -150,8 +150,8 @@ JobValue FlagValue(const JobKey& key, const std::vector<std::string>& values) {
   if (values.empty()) throw Error(Fault::kUsage, where + ": a value is missing");
   // Names of files are taken as they are, whatever they look like.
   const bool literal = key.type == KeyType::kText || key.type == KeyType::kBound ||
-                       key.type == KeyType::kPath ||
-                       key.type == KeyType::kPaths || key.type == KeyType::kTemplate;
+                       key.type == KeyType::kPath || key.type == KeyType::kPaths ||
+                       key.type == KeyType::kTemplate;
   const auto parse = [&](std::string text) {
     if (literal) return scalar(text);
     text.erase(0, text.find_first_not_of(' '));

@@ -87,6 +87,7 @@ WorkerContext MakeContext(const Job& job, const Prepared& prepared, const Device
   context.model = prepared.model.path;
   context.model_hash = prepared.model.hash;
   context.libraries = prepared.model.libraries;
+  context.grids = job.task != Task::kInfer;
   context.compiled_only = prepared.model.compiled_only();
   context.dims = prepared.resolved.dims;
   const std::vector<ItemParams>& params = prepared.resolved.plan.params;

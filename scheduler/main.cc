@@ -259,8 +259,7 @@ struct SubmitCommandLine {
 // `load`: called once, on the rank that needs it.
 int Run(const std::function<Pipeline()>& load, bool json) {
   if (const auto mpi = FindMpiLaunch())
-    return RunUnderMpi(*mpi,
-                       [&](const RunStage& one) { return RunPipeline(load(), json, one); });
+    return RunUnderMpi(*mpi, [&](const RunStage& one) { return RunPipeline(load(), json, one); });
   const Pipeline pipeline = load();
   return RunPipeline(pipeline, json, [&](const Job& job, const TakeDocument& take) {
     Crowd crowd;
@@ -287,7 +286,8 @@ struct GridCommandLine {
     app.add_option("OUT", out, "where to: a file, a folder (ends in /), or out/smoke.####.tvdb");
     if (task == "compress")
       app.add_flag("--lossless", lossless, "values come back bit by bit; --max-error lossless");
-    app.add_flag("--overwrite", overwrite, "replace files that are there; --output.existing replace");
+    app.add_flag("--overwrite", overwrite,
+                 "replace files that are there; --output.existing replace");
   }
 
   int Run() const {
@@ -296,8 +296,9 @@ struct GridCommandLine {
       if (value.empty()) return;
       for (const auto& [given, values] : flags) {
         if (given == key)
-          throw Error(Fault::kUsage, fmt::format("tilery {}: --{} stands beside '{}'; say one of them",
-                                                 task, key, Printable(value, 200)));
+          throw Error(Fault::kUsage,
+                      fmt::format("tilery {}: --{} stands beside '{}'; say one of them", task, key,
+                                  Printable(value, 200)));
       }
       flags.emplace_back(key, std::vector<std::string>{value});
     };
@@ -338,10 +339,12 @@ int Main(int argc, char** argv) {
                       "Show what a model, image, volume or OpenVDB file says of itself");
   CompileOptions compile(app);
   LookCommand doctor(app, "doctor", "", "Check what this machine offers");
-  GridCommandLine compress(app, "compress", "Make small .tvdb files of OpenVDB files, within a bound",
-                           "FILE.vdb", "OpenVDB files: a file, a folder, a glob, or smoke.####.vdb");
+  GridCommandLine compress(app, "compress",
+                           "Make small .tvdb files of OpenVDB files, within a bound", "FILE.vdb",
+                           "OpenVDB files: a file, a folder, a glob, or smoke.####.vdb");
   GridCommandLine decompress(app, "decompress", "Make OpenVDB files of .tvdb files again",
-                             "FILE.tvdb", "compressed files: a file, a folder, a glob, smoke.####.tvdb");
+                             "FILE.tvdb",
+                             "compressed files: a file, a folder, a glob, smoke.####.tvdb");
   WorkerCommand worker(app);
   CLI::App* supervise = app.add_subcommand("supervise", "")->group("");
   CLI::App* join_rank = app.add_subcommand("join-rank", "")->group("");

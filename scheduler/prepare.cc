@@ -132,9 +132,8 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
                   : std::binary_search(claimed.begin(), claimed.end(), path);
   });
   std::vector<std::vector<VdbGrid>> grids;
-  std::vector<InputHeader> inputs = infer
-                                        ? ReadHeadersOf(job, paths, ledger)
-                                        : ReadGridHeaders(job.task, paths, UsableCpus(), grids);
+  std::vector<InputHeader> inputs = infer ? ReadHeadersOf(job, paths, ledger)
+                                          : ReadGridHeaders(job.task, paths, UsableCpus(), grids);
   if (ledger) {
     for (InputHeader& input : inputs) Recognise(input, *ledger);
     Remember(inputs, job.outputs[0].allow_losses, *ledger);

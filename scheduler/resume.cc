@@ -89,8 +89,8 @@ Found LookAt(const Plan& plan, const Item& item, const std::optional<OutputRecor
     return Found::kStranger;  // a folder, or no longer readable: not as we left it
   }
   const GridTask& grids = plan.params[static_cast<size_t>(item.params)].grids;
-  const bool whole = grids ? GridOutputIsWhole(path, grids.kind)
-                           : Decodes(path, ExpectedOutput(plan, item));
+  const bool whole =
+      grids ? GridOutputIsWhole(path, grids.kind) : Decodes(path, ExpectedOutput(plan, item));
   return whole ? Found::kStranger : Found::kNothing;
 }
 

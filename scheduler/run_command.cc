@@ -82,7 +82,8 @@ void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devi
   for (const std::string& warning : warnings) console.Say(Level::kWarning, warning);
   if (job.task != Task::kInfer) {
     console.CountIn("files");
-    return console.Say(Level::kInfo, fmt::format("{}: {}", Printable(job.name), GridWords(job, r.plan)));
+    return console.Say(Level::kInfo,
+                       fmt::format("{}: {}", Printable(job.name), GridWords(job, r.plan)));
   }
   console.Say(
       Level::kInfo,
@@ -261,8 +262,7 @@ int RunLocked(const Job& job, const TakeDocument& take, const Crowd& crowd,
     if (!words.empty()) console.Say(Level::kWarning, words);
   Conclude(job, result, console);
   if (job.task == Task::kCompress) {
-    for (const std::string& line : GridReportLines(plan))
-      console.Say(Level::kInfo, line);
+    for (const std::string& line : GridReportLines(plan)) console.Say(Level::kInfo, line);
   }
   if (take) take(SummaryJson(result, context, work.string()));
   if (result.status == "interrupted") return kExitInterrupted;

@@ -44,6 +44,7 @@ Json ToJson(const WorkerContext& c) {
           {"model", c.model},
           {"model_hash", c.model_hash},
           {"libraries", LibrariesToJson(c.libraries)},
+          {"grids", c.grids},
           {"compiled_only", c.compiled_only},
           {"dims", c.dims},
           {"tile", c.tile},
@@ -77,6 +78,7 @@ WorkerContext ContextFromJson(const Json& json) {
     json.at("model_hash").get_to(c.model_hash);
     for (const Json& library : json.at("libraries"))
       c.libraries.push_back({library.at(0).get<std::string>(), library.at(1).get<std::string>()});
+    json.at("grids").get_to(c.grids);
     json.at("compiled_only").get_to(c.compiled_only);
     json.at("dims").get_to(c.dims);
     json.at("tile").get_to(c.tile);

@@ -23,6 +23,7 @@ struct WorkerContext {
   std::string model_hash;
   // Loaded in this order before the model.
   std::vector<OperatorLibrary> libraries;
+  bool grids = false;          // all units are tasks of grids: there is no model
   bool compiled_only = false;  // `model` itself can't be run, only `package`
   int32_t dims = 2;
   Index tile{1, 1, 1};
@@ -42,7 +43,6 @@ struct WorkerContext {
   bool pass_model = false;         // workers ask whether another one passes it on to them
   std::vector<ItemParams> params;
 
-  bool has_model() const { return !model.empty(); }  // else units are tasks of grids
   // The file that runs.
   const std::string& runs() const { return package.empty() ? model : package; }
   const std::string& runs_hash() const { return package.empty() ? model_hash : package_hash; }

@@ -109,10 +109,10 @@ class Agent {
     if (said.shared) WaitForLateFiles(kLateFile);
     // On a CPU every thread is a lane, and hosts have different numbers of them.
     if (start_.device == "cpu") said.lanes = start_.threads;
-    if (said.has_model()) source_.Get(said);
+    if (!said.grids) source_.Get(said);
     const auto context = std::make_shared<const WorkerContext>(std::move(said));
     std::unique_ptr<Engine> engine;
-    if (context->has_model()) {
+    if (!context->grids) {
       engine = options_.engine(*context, start_, profile_);
       source_.Loaded();
     }
@@ -126,7 +126,7 @@ class Agent {
     // Before the engine and behind it.
     tiles_ahead_ = 2 * UnitRunner::kBatchesAhead * context->batch * context->lanes;
     tiles_step_ = context->batch * context->lanes;
-    if (!context->has_model()) tiles_ahead_ = tiles_step_ = 1;  // files; the runner says how many
+    if (context->grids) tiles_ahead_ = tiles_step_ = 1;  // files; the runner says how many
     auto runner = std::make_unique<UnitRunner>(
         std::move(options), std::move(engine), profile_,
         [this](const Lease& lease, const Outcome& outcome) { Report(lease, outcome); });

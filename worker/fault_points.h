@@ -29,7 +29,17 @@
 
 namespace tilery {
 
-enum class FaultPlace { kRead, kStage, kSubmit, kWrite, kAssemble, kRename, kPublish, kReport, kGrids };
+enum class FaultPlace {
+  kRead,
+  kStage,
+  kSubmit,
+  kWrite,
+  kAssemble,
+  kRename,
+  kPublish,
+  kReport,
+  kGrids
+};
 inline constexpr int kFaultPlaces = 9;
 
 struct FaultRule {

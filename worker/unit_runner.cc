@@ -30,7 +30,7 @@ using TaskPtr = std::shared_ptr<UnitTask>;
 constexpr size_t kIdleHeap = 64 << 20, kIdleHeapBesideGpu = 256 << 20;
 constexpr int kPoliteness = 5;  // of readers, writers and encoders towards the model's
 constexpr int kManyThreads = 8;
-constexpr int kFilesOfGrids = 2;  // at a time: while one is read to its end, another is coded
+constexpr int kFilesOfGrids = 2;     // at a time: while one is read to its end, another is coded
 constexpr int64_t kWarmUpUnits = 8;  // after so many, buffers should come from the pool
 
 // Readers, writers and encoders share the cores with the lanes: where all are busy, the model goes
@@ -83,9 +83,9 @@ struct UnitRunner::Impl {
       mutex;  // guards all below; never held while the engine or `finished` is called
   std::unordered_map<int64_t, TaskPtr> tasks;  // by lease
   std::deque<TaskPtr> waiting_infer, waiting_stage, waiting_assemble, waiting_grids;
-  int64_t begun_units = 0, begun_tiles = 0;  // infer units on their way
-  int64_t reading = 0;                       // of these: not yet in the engine
-  int64_t writing = 0, writing_tiles = 0;    // of these: come back from it
+  int64_t begun_units = 0, begun_tiles = 0;         // infer units on their way
+  int64_t reading = 0;                              // of these: not yet in the engine
+  int64_t writing = 0, writing_tiles = 0;           // of these: come back from it
   int64_t staging = 0, assembling = 0, coding = 0;  // units
   bool expecting = false, draining = false, stopped = false;
   int64_t largest = 0, finished_units = 0;
@@ -109,9 +109,9 @@ struct UnitRunner::Impl {
         stagers(options.stagers),
         assemblers(options.assemblers),
         coders(kFilesOfGrids),
-        most_units(!engine              ? kFilesOfGrids + 1
-                   : MemoryOf(engine)   ? kUnitsInFlight
-                                        : kUnitsInFlightOnCpu),
+        most_units(!engine            ? kFilesOfGrids + 1
+                   : MemoryOf(engine) ? kUnitsInFlight
+                                      : kUnitsInFlightOnCpu),
         most_stages(options.stagers),
         most_assembles(options.assemblers) {
     env.context = std::move(options.context);
@@ -500,7 +500,8 @@ UnitRunner::Held UnitRunner::held() const {
 
 int64_t UnitRunner::progress() const {
   const std::lock_guard order(impl_->more_mutex);  // Stop() ends the engine after taking it
-  return impl_->env.bands + (impl_->stopped || !impl_->engine ? 0 : impl_->engine->finished_batches());
+  return impl_->env.bands +
+         (impl_->stopped || !impl_->engine ? 0 : impl_->engine->finished_batches());
 }
 
 int64_t UnitRunner::steady_allocations() const {

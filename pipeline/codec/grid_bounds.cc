@@ -70,7 +70,8 @@ const GridBound& GridBounds::For(const VdbGrid& grid) const {
 
 std::string GridBounds::Words() const {
   std::string words = WordsOf(standard);
-  for (const auto& [name, bound] : named) words += ", " + Printable(name, 60) + " " + WordsOf(bound);
+  for (const auto& [name, bound] : named)
+    words += ", " + Printable(name, 60) + " " + WordsOf(bound);
   return words;
 }
 

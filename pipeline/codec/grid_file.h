@@ -27,9 +27,9 @@ struct GridWork {
 struct GridReport {
   VdbGrid about;  // all but places in a file
   GridPiece::How how = GridPiece::How::kCoded;
-  int64_t numbers = 0;         // finite active ones in leaves, each component for itself
-  double least = 0, most = 0;  // of finite active values, tiles included
-  double bound = 0;            // 0: exact
+  int64_t numbers = 0;                // finite active ones in leaves, each component for itself
+  double least = 0, most = 0;         // of finite active values, tiles included
+  double bound = 0;                   // 0: exact
   double max_error = 0, squares = 0;  // achieved: of `numbers`
   int64_t bytes = 0;                  // in the compressed file
 

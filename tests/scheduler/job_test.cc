@@ -247,7 +247,6 @@ TEST_F(JobTest, WhatIsNotBuiltIsRefusedByName) {
   ExpectWords(Mistake(model + "tiling: {skip: constant}\n"), {"constant", "not supported yet"});
   ExpectWords(Mistake("model: {path: m.pt, transfer: log}\n"),
               {"model.transfer", "not supported yet"});
-  ExpectWords(Mistake("task: compress\n" + model), {"compress", "not supported yet"});
   ExpectWords(Mistake("stages: [a, b]\n" + model), {"stages", "several jobs"});
   ExpectWords(ErrorOf(Fault::kUsage, [&] { Load("outputs: [{path: a.png}, {path: b.png}]\n"); }),
               {"2 outputs", "not supported yet"});
@@ -256,6 +255,23 @@ TEST_F(JobTest, WhatIsNotBuiltIsRefusedByName) {
                         LoadJob("", {{"input.roi", {"1"}}});
                       }),
               {"input.roi", "not supported yet"});
+}
+
+TEST_F(JobTest, FilesOfGridsNeedNoModelAndTakeNone) {
+  const std::string files = "input: {path: a.vdb}\noutput: {path: b.tvdb}\n";
+  const Job job = Load("task: compress\ncompress: {max_error: 'vel=0.5,2%'}\n" + files);
+  EXPECT_EQ(job.task, Task::kCompress);
+  EXPECT_EQ(job.max_error, ParseGridBounds("2%,vel=0.5"));
+  EXPECT_EQ(Load("task: compress\ncompress: {max_error: 0.25}\n" + files).max_error,
+            ParseGridBounds("0.25"));
+  EXPECT_EQ(Load("task: compress\n" + files).max_error, GridBounds{});
+  EXPECT_EQ(Load("task: decompress\ninput: {path: a.tvdb}\noutput: {path: out/}\n").outputs[0].path,
+            At("out/{reldir}/{stem}.vdb"));
+  ExpectWords(Mistake("task: compress\nmodel: {path: m.pt}\n"), {"model.path", "compress"});
+  ExpectWords(Mistake("task: decompress\ncompress: {max_error: 1}\n"),
+              {"compress.max_error", "decompress"});
+  ExpectWords(Mistake("compress: {max_error: 1}\nmodel: {path: m.pt}\n"),
+              {"compress.max_error", "infer"});
 }
 
 TEST_F(JobTest, AListWithOneOutputIsAnOutput) {

@@ -61,10 +61,15 @@ TEST(Wire, TheContextComesBackEqual) {
   c.layout = "nhwc";
   c.libraries = {{"/l/b.so", "hb"}, {"/l/a.so", "ha"}};
   c.compiled_only = true;
+  c.grids = true;
   c.package = "/w/model.pt2";
   c.package_hash = "hash";
   c.device_kind = "cpu/x";
-  c.params = {OddParams(), ItemParams{}};
+  ItemParams grids;
+  grids.grids.kind = GridTask::Kind::kCompress;
+  grids.grids.bounds = ParseGridBounds("5%,density=0.1,flame=lossless");
+  grids.grids.bounds.named.emplace_back("\xff[1]", GridBound{});
+  c.params = {OddParams(), ItemParams{}, grids};
   const WorkerContext d = ContextFromJson(Sent(ToJson(c)));
   EXPECT_EQ(d.work, c.work);
   EXPECT_EQ(d.tile, c.tile);
@@ -77,6 +82,7 @@ TEST(Wire, TheContextComesBackEqual) {
   EXPECT_EQ(d.layout, "nhwc");
   EXPECT_EQ(d.libraries, c.libraries);
   EXPECT_TRUE(d.compiled_only);
+  EXPECT_TRUE(d.grids);
   EXPECT_EQ(d.package, "/w/model.pt2");
   EXPECT_EQ(d.package_hash, "hash");
   EXPECT_EQ(d.params, c.params);
