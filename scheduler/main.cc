@@ -273,7 +273,7 @@ int Run(const std::function<Pipeline()>& load, bool json) {
   });
 }
 
-// compress, decompress: IN and OUT, or a job file.
+// compress, decompress: IN and OUT are flags of a job under other names.
 struct GridCommandLine {
   JobCommand command;
   std::string task, out;
