@@ -41,6 +41,14 @@ std::string Duration(double seconds) {
 
 }  // namespace
 
+std::string BytesInWords(int64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int k = 0;
+  for (; value >= 1024 && k < 4; ++k) value /= 1024;
+  return k == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[k]);
+}
+
 std::string ProgressLine(const Progress& progress, const std::string& things) {
   std::string line = fmt::format("{}/{} {}", progress.tiles_done, progress.tiles, things);
   if (progress.failed > 0) line += fmt::format(", {} units failed", progress.failed);

@@ -41,6 +41,8 @@ class Console {
   std::chrono::steady_clock::time_point last_shown_{};
 };
 
+std::string BytesInWords(int64_t bytes);  // "12.3 MiB"
+
 // "12/60 tiles, 3.4 tiles/s, about 14 s left"
 std::string ProgressLine(const Progress& progress, const std::string& things = "tiles");
 

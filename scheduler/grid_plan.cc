@@ -1,7 +1,6 @@
 #include "scheduler/grid_plan.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <filesystem>
 #include <map>
@@ -113,7 +112,9 @@ class SequenceBounds {
     for (const InputHeader& input : inputs) paths.push_back(input.path);
     if (!HasSequence(paths)) return;
     const std::vector<std::string> files = RangeFiles(MeasureJob(job), paths);
-    for (size_t k = 0; k < paths.size(); ++k) Add(SequenceOf(paths[k]), files[k], grids[k]);
+    // A file that can't be read is no part of the range, whatever was measured of it before.
+    for (size_t k = 0; k < paths.size(); ++k)
+      Add(SequenceOf(paths[k]), inputs[k].error.empty() ? files[k] : "", grids[k]);
     for (auto& [name, sequence] : sequences_)
       sequence.bounds = Resolve(job.max_error, sequence.grids, sequence.ranges);
   }
@@ -190,10 +191,7 @@ Resolved PlanGrids(const Job& job, std::vector<InputHeader> inputs,
   plan.items.resize(inputs.size());
   for (size_t k = 0; k < inputs.size(); ++k) {
     Item& item = plan.items[k];
-    item.input = std::move(inputs[k].path);
-    item.output = std::move(outputs[k]);
-    item.stamp = inputs[k].stamp;
-    item.header = std::move(inputs[k].header);
+    item = NewItem(inputs[k], outputs[k]);
     item.refused = std::move(inputs[k].error);
     item.first_unit = plan.units;
     if (!item.refused.empty()) {

@@ -10,23 +10,12 @@
 #include "io/parallel_for.h"
 #include "io/tvdb_file.h"
 #include "pipeline/codec/grid_file.h"
+#include "scheduler/console.h"
 #include "scheduler/inspect_grids.h"
 #include "scheduler/prepare.h"
 
 namespace tilery {
 namespace {
-
-std::string Bytes(int64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* next : {"kB", "MB", "GB", "TB"}) {
-    if (value < 1000) break;
-    value /= 1000;
-    unit = next;
-  }
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, unit);
-}
 
 // Grids of one label in all files.
 struct Row {
@@ -112,9 +101,9 @@ std::vector<std::string> GridReportLines(const Plan& plan) {
         "{:<{}}  {:>6}  {:>22}  {:>10}  {:>10}  {:>10}  {:>9}  {:>9}", Printable(label, 40), width,
         row.files, row.coded ? Number(sum.least) + " .. " + Number(sum.most) : "-",
         exact ? "exact" : Number(sum.bound), Number(sum.max_error), Number(sum.rms()),
-        psnr ? fmt::format("{:.1f} dB", *psnr) : "-", Bytes(row.bytes)));
+        psnr ? fmt::format("{:.1f} dB", *psnr) : "-", BytesInWords(row.bytes)));
   }
-  lines.push_back(fmt::format("{} -> {} ({:.1f} %)", Bytes(from), Bytes(to),
+  lines.push_back(fmt::format("{} -> {} ({:.1f} %)", BytesInWords(from), BytesInWords(to),
                               100.0 * static_cast<double>(to) / static_cast<double>(from)));
   return lines;
 }

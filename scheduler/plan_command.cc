@@ -5,6 +5,7 @@
 #include "cluster/message.h"
 #include "io/error.h"
 #include "scheduler/commands.h"
+#include "scheduler/console.h"
 #include "scheduler/numerics.h"
 #include "scheduler/prepare.h"
 
@@ -40,14 +41,6 @@ Json ItemJson(const Plan& plan, const Item& item) {
   return json;
 }
 
-std::string Bytes(int64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  int k = 0;
-  for (; value >= 1024 && k < 4; ++k) value /= 1024;
-  return k == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[k]);
-}
-
 void PrintForPeople(const Job& job, const Prepared& prepared, int64_t batch) {
   const Resolved& r = prepared.resolved;
   int64_t refused = 0;
@@ -64,10 +57,10 @@ void PrintForPeople(const Job& job, const Prepared& prepared, int64_t batch) {
   std::cout << fmt::format("units      {}\n", r.plan.units);
   std::cout << fmt::format("batch      {}\n", batch);
   std::cout << fmt::format("work       {:.2f} voxels run per voxel\n", r.redundancy);
-  std::cout << fmt::format("host       {} per worker (estimate)\n", Bytes(r.host_bytes));
+  std::cout << fmt::format("host       {} per worker (estimate)\n", BytesInWords(r.host_bytes));
   std::cout << fmt::format("scratch    {} at a time; seams of all items {}\n",
-                           Bytes(r.scratch_bytes), Bytes(r.seam_bytes));
-  std::cout << fmt::format("output     {} uncompressed\n", Bytes(r.output_bytes));
+                           BytesInWords(r.scratch_bytes), BytesInWords(r.seam_bytes));
+  std::cout << fmt::format("output     {} uncompressed\n", BytesInWords(r.output_bytes));
   size_t shown = 0;
   for (const Item& item : r.plan.items) {
     if (item.refused.empty()) continue;

@@ -26,6 +26,15 @@ constexpr int64_t kAssembleBytes = 2 * (2 * kAssembleBand + 2 * (64LL << 20));
 
 }  // namespace
 
+Item NewItem(InputHeader& input, std::string& output) {
+  Item item;
+  item.input = std::move(input.path);
+  item.output = std::move(output);
+  item.stamp = input.stamp;
+  item.header = std::move(input.header);
+  return item;
+}
+
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs) {
   std::unordered_map<std::string_view, size_t> writers;
   writers.reserve(outputs.size());
@@ -281,10 +290,7 @@ Resolved MakePlan(const Job& job, const Contract& contract, const std::string& m
   RuleBook rules(job, out.contract, tiling.tiling, out.dims);
   for (size_t k = 0; k < inputs.size(); ++k) {
     Item& item = plan.items[k];
-    item.input = std::move(inputs[k].path);
-    item.output = std::move(outputs[k]);
-    item.stamp = inputs[k].stamp;
-    item.header = std::move(inputs[k].header);
+    item = NewItem(inputs[k], outputs[k]);
     item.refused = Judge(inputs[k], job, out.dims, contract.dims.has_value(), rules, plan, item);
   }
   SizeWithinScratch(job, plan);

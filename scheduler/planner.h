@@ -31,6 +31,9 @@ struct Resolved {
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
                   std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
+// What an item has of its input and output alone; these are moved from.
+Item NewItem(InputHeader& input, std::string& output);
+
 // Error(kUsage) if two items have one output, or an output is an input.
 void CheckPaths(const std::vector<InputHeader>& inputs, const std::vector<std::string>& outputs);
 

@@ -1,5 +1,8 @@
 #include "worker/grid_unit.h"
 
+#include <optional>
+#include <utility>
+
 #include "io/error.h"
 #include "io/tvdb_file.h"
 #include "io/vdb_file.h"
@@ -11,17 +14,18 @@
 namespace tilery {
 namespace {
 
-// Opens the unit's input; Error(kInput) if it is not the file that the plan saw.
+// Opens the unit's input, as OpenUnchanged() does for samples.
 template <typename File>
 File OpenGrids(const UnitWork& work) {
+  std::optional<File> file;
   try {
-    File file(work.input);
-    if (file.file().stamp() != work.stamp) CheckUnchanged(work.input, work.stamp);
-    return file;
+    file.emplace(work.input);
   } catch (const Error& e) {
     if (e.fault() == Fault::kInput) CheckUnchanged(work.input, work.stamp);
     throw;
   }
+  CheckSame(work.input, work.stamp, file->file().stamp());
+  return *std::move(file);
 }
 
 }  // namespace

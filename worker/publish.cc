@@ -18,16 +18,16 @@ std::string Difference(const FileStamp& planned, const FileStamp& now) {
   return planned.mtime_ns != now.mtime_ns ? "it was written to" : "its attributes were changed";
 }
 
-void Compare(const std::string& path, const FileStamp& planned, const FileStamp& now) {
+}  // namespace
+
+void CheckSame(const std::string& path, const FileStamp& planned, const FileStamp& now) {
   if (!(planned == now)) ThrowChanged(path, Difference(planned, now));
 }
-
-}  // namespace
 
 void CheckUnchanged(const std::string& path, const FileStamp& planned) {
   const std::optional<FileStamp> now = StampOf(path);
   if (!now) ThrowChanged(path, "it is gone");
-  Compare(path, planned, *now);
+  CheckSame(path, planned, *now);
 }
 
 std::unique_ptr<Reader> OpenUnchanged(const UnitEnv& env, const UnitTask& task) {
@@ -39,7 +39,7 @@ std::unique_ptr<Reader> OpenUnchanged(const UnitEnv& env, const UnitTask& task) 
     if (e.fault() == Fault::kInput) CheckUnchanged(work.input, work.stamp);
     throw;
   }
-  Compare(work.input, work.stamp, reader->stamp());
+  CheckSame(work.input, work.stamp, reader->stamp());
   const Header& header = reader->header();
   if (header.shape != work.header.shape || header.channels != work.header.channels ||
       header.dtype != work.header.dtype) {

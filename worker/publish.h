@@ -13,6 +13,9 @@ namespace tilery {
 // Error(kInput) "changed during the run" unless `path` still is the file that the plan saw.
 void CheckUnchanged(const std::string& path, const FileStamp& planned);
 
+// The same of a file that is open: `now` is its stamp.
+void CheckSame(const std::string& path, const FileStamp& planned, const FileStamp& now);
+
 // Opens the unit's input. Error(kInput) "changed during the run" if the file that is open is not
 // the one that the plan saw, also where it can't be opened because of that; else what OpenReader
 // throws.
