@@ -217,5 +217,35 @@ TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
   EXPECT_GT(changed, 10000);  // else no bound was put to the test
 }
 
+TEST(GridProperty, AFileMayHaveMoreGridsThanAByteCounts) {
+  const TempFolder folder;
+  constexpr int kGrids = 300;
+  {
+    OutputFile out(folder / "a.vdb", "test");
+    VdbWriter writer(out, 224, {}, kGrids);
+    for (int g = 0; g < kGrids; ++g)
+      RandomGrid(7000 + static_cast<unsigned>(g % 9), g).Write(writer);
+    writer.Finish();
+    out.Publish(Durability::kRename);
+  }
+  const VdbFile from(folder / "a.vdb");
+  {
+    OutputFile out(folder / "a.tvdb", "test");
+    CompressGrids(from, out, ParseGridBounds("lossless"));
+    out.Publish(Durability::kRename);
+  }
+  {
+    OutputFile out(folder / "b.vdb", "test");
+    DecompressGrids(TvdbFile(folder / "a.tvdb"), out);
+    out.Publish(Durability::kRename);
+  }
+  const VdbFile is(folder / "b.vdb");
+  ASSERT_EQ(is.grids().size(), size_t{kGrids});
+  for (size_t g = 0; g < kGrids; ++g) {
+    EXPECT_EQ(is.grids()[g].label, from.grids()[g].label);
+    EXPECT_EQ(Compare(from, is, g, 0), 0);
+  }
+}
+
 }  // namespace
 }  // namespace tilery
