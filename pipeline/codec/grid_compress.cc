@@ -155,6 +155,12 @@ void SetBound(const Range& range, const GridBound& wanted, RegionCoding* coding)
   coding->step = step;
 }
 
+bool IsLevelSet(const VdbGrid& grid) {
+  return std::any_of(grid.metadata.begin(), grid.metadata.end(), [](const VdbMeta& meta) {
+    return meta.name == "class" && meta.value == "level set";
+  });
+}
+
 // The weights that predict best, of regions all over the grid.
 void FitWeights(const VdbFile& file, const VdbGrid& grid, int64_t regions, const GridWork& work,
                 RegionCoding* coding) {
@@ -233,13 +239,18 @@ class Compressor {
       piece->most = range.most;
     }
     SetBound(range, wanted, &coding);
+    coding.background = VdbTreeReader(from_, grid).background();
+    if (IsLevelSet(grid) && coding.numbers.components == 1) {
+      const double limit = LevelSetLimit(coding);
+      // Where values lie beyond the background, it is no narrow band: nothing to keep within.
+      if (std::max(std::abs(range.least), std::abs(range.most)) <= limit) coding.limit = limit;
+    }
     FitWeights(from_, grid, range.regions, work_, &coding);
 
     std::optional<BaseRegions> base;
     if (base_) base.emplace(from_, from_.grids()[*base_]);
     std::optional<UpperWriter> uppers;
     RegionReader reader(from_, grid, [&](const VdbNode& upper) { uppers->Add(upper); });
-    coding.background = reader.tree().background();
     piece->root_tiles = reader.tree().root_tiles();
     uppers.emplace(coding, piece);
     OrderedWork<Coded> coded(work_.pool, RegionsAhead(work_, coding.numbers));

@@ -126,6 +126,7 @@ std::vector<std::byte> PackGrid(const GridPiece& piece) {
     PutText(&out, piece.coding.background);
     PutNumber(&out, piece.coding.bound);
     PutNumber(&out, piece.coding.step);
+    out.Put(static_cast<uint8_t>(piece.coding.limit > 0 ? 1 : 0));
     for (const ValueWeights& weights : piece.coding.weights) {
       for (const int16_t weight : weights) out.Put(weight);
     }
@@ -171,6 +172,7 @@ GridPiece UnpackGrid(std::span<const std::byte> bytes) {
     coding.step = in.Number();
     if (!(coding.bound >= 0) || !(coding.step >= 0) || !std::isfinite(coding.step))
       Refuse("with a bound that is none");
+    if (in.Get<uint8_t>() != 0) coding.limit = LevelSetLimit(coding);
     coding.weights.resize(static_cast<size_t>(numbers->components));
     for (ValueWeights& weights : coding.weights) {
       for (int16_t& weight : weights) weight = in.Get<int16_t>();

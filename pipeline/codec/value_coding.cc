@@ -16,9 +16,22 @@ void StoreNumber(std::byte* at, DType dtype, double value) {
 }
 
 double Restored(int32_t number, const RegionCoding& coding) {
-  const double value = number * coding.step;
+  // Of level sets in the middle of steps, so that no value comes to lie on the surface.
+  const double value = coding.limit > 0
+                           ? std::clamp((number + 0.5) * coding.step, -coding.limit, coding.limit)
+                           : number * coding.step;
   if (coding.half) return HalfToFloat(FloatToHalf(static_cast<float>(value)));
   return coding.numbers.dtype == DType::kF64 ? value : static_cast<float>(value);
+}
+
+double LevelSetLimit(const RegionCoding& coding) {
+  const double most = std::abs(VdbNumberAt(
+      reinterpret_cast<const std::byte*>(coding.background.data()), coding.numbers.dtype));
+  if (!std::isfinite(most)) return 0;
+  if (!coding.half) return most;
+  const uint16_t bits = FloatToHalf(static_cast<float>(most));
+  const bool above = HalfToFloat(bits) > most;
+  return HalfToFloat(static_cast<uint16_t>(bits - (above ? 1 : 0)));
 }
 
 int NoiseBits(const RegionCoding& coding) {
@@ -65,8 +78,11 @@ void CodingError::Add(const CodingError& other) {
 std::optional<int32_t> Quantised(double value, const RegionCoding& coding) {
   const double steps = value / coding.step;
   if (!(std::abs(steps) <= kLargestCodedValue)) return std::nullopt;
-  const auto number = static_cast<int32_t>(std::nearbyint(steps));
-  if (!(std::abs(Restored(number, coding) - value) <= coding.bound)) return std::nullopt;
+  const bool surface = coding.limit > 0;
+  const auto number = static_cast<int32_t>(surface ? std::floor(steps) : std::nearbyint(steps));
+  const double restored = Restored(number, coding);
+  if (!(std::abs(restored - value) <= coding.bound)) return std::nullopt;
+  if (surface && (restored < 0) != (value < 0)) return std::nullopt;
   return number;
 }
 

@@ -21,6 +21,8 @@ struct RegionCoding {
   std::string background;  // numbers.bytes()
   // Largest error of an active value, and the step in which they are told; 0: all exact.
   double bound = 0, step = 0;
+  // Of level sets: active values keep their sign and stay within this of 0. 0: no such rule.
+  double limit = 0;
   std::vector<ValueWeights> weights;  // one for each component
 };
 
@@ -31,8 +33,13 @@ struct CodingError {
   void Add(const CodingError& other);
 };
 
+// What limits the values of a level set whose background is that of `coding`: the largest number of
+// the grid's own type that is not above the background's magnitude. 0 if there is none.
+double LevelSetLimit(const RegionCoding& coding);
+
 // The whole number that tells a value, as exactly as `coding` says; nullopt if none does, since it
-// is too large, not finite, or would come back beyond the bound.
+// is too large, not finite, or would come back beyond the bound, or of a level set's on the other
+// side of its surface.
 std::optional<int32_t> Quantised(double value, const RegionCoding& coding);
 
 // What a whole number comes back as.

@@ -4,6 +4,8 @@
     vdb_opinion.py make FOLDER       writes FOLDER/*.vdb, prints their names
     vdb_opinion.py frames FOLDER N   writes a sequence FOLDER/puff.0001.vdb, ...: a cloud that grows and drifts
     vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
+    vdb_opinion.py sides A B NAME...  prints the names of grids whose active values keep their sign and the background
+    vdb_opinion.py unclassed A B NAME  writes a grid of A, without its class, as B
     vdb_opinion.py compare A B [BOUND]
                                      prints one line for each difference, none if there is none; active values
                                      may be off by BOUND, or by a share of the grid's range ("1%")
@@ -143,6 +145,25 @@ def compare(a, b, bound="0"):
             print(f"{grid.name}: active values are off by {beyond} more than they may")
 
 
+def sides(a, b, *names):
+    """Of level sets: whether any value changed sides or lies beyond the background."""
+    for name in names:
+        grid, other = vdb.read(a, name), vdb.read(b, name)
+        limit = abs(grid.background)
+        values, others = active(grid), active(other)
+        if any((value < 0) != (others[place] < 0) for place, value in values.items()):
+            print("on the other side:", end=" ")
+        if any(abs(value) > limit for value in others.values()):
+            print("beyond the band:", end=" ")
+        print(name, end=" ")
+
+
+def unclassed(a, b, name):
+    grid = vdb.read(a, name)
+    grid.gridClass = vdb.GridClass.UNKNOWN
+    vdb.write(b, grids=[grid])
+
+
 def tell(path):
     said = []
     for grid in vdb.readAll(path)[0]:
@@ -159,6 +180,10 @@ if __name__ == "__main__":
         make(pathlib.Path(sys.argv[2]))
     elif sys.argv[1] == "frames":
         frames(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
+    elif sys.argv[1] == "sides":
+        sides(*sys.argv[2:])
+    elif sys.argv[1] == "unclassed":
+        unclassed(*sys.argv[2:])
     elif sys.argv[1] == "tell":
         tell(sys.argv[2])
     else:

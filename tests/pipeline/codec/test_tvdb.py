@@ -40,6 +40,23 @@ def test_real_frames_become_small_within_the_bound(frame, tmp_path):
     assert (tmp_path / "a.tvdb").stat().st_size < 0.25 * frame.stat().st_size
 
 
+@pytest.mark.parametrize("bound", ["0.5%", "1%", "5%", "20%"])
+def test_level_sets_keep_their_sides_and_their_band(made, bound, tmp_path):
+    """Spheres in floats and in halves: values next to the surface are far below the bound."""
+    assert both_ways(made["everything.vdb"], tmp_path, bound) == ""
+    assert opinion("sides", made["everything.vdb"], tmp_path / "b.vdb", "surface", "half") == "surface half "
+    said = ok("compress", made["everything.vdb"], tmp_path / "a.tvdb", bound).splitlines()
+    errors = [float(line.split()[2]) for line in said if line.split()[0] in ("surface", "half")]
+    assert len(errors) == 2 and min(errors) > 0, "what was not rounded shows nothing"
+
+
+def test_a_value_on_the_wrong_side_is_seen(made, tmp_path):
+    """So that the judgement above means something: the same values without their class may change sides."""
+    opinion("unclassed", made["everything.vdb"], tmp_path / "plain.vdb", "surface")
+    assert both_ways(tmp_path / "plain.vdb", tmp_path, "5%") == ""
+    assert "on the other side" in opinion("sides", tmp_path / "plain.vdb", tmp_path / "b.vdb", "surface")
+
+
 def test_a_value_beyond_the_bound_is_seen(made, tmp_path):
     """So that silence above means something."""
     both_ways(made["everything.vdb"], tmp_path, "5%")
@@ -72,3 +89,16 @@ def test_damage_is_refused_and_leaves_nothing(made, tmp_path):
         r = tool("decompress", tmp_path / "bad.tvdb", tmp_path / "out.vdb")
         assert r.returncode == 3 and "bad.tvdb" in r.stderr and len(r.stderr) < 600, (k, place, r.stderr)
         assert not (tmp_path / "out.vdb").exists()
+
+
+def test_any_byte_that_is_wrong_or_missing_is_refused_and_leaves_nothing(made, tmp_path):
+    ok("compress", made["one.vdb"], tmp_path / "a.tvdb", "0.05")
+    whole = (tmp_path / "a.tvdb").read_bytes()
+    assert len(whole) < 3000  # else each of them takes too long
+    bad, out = tmp_path / "bad.tvdb", tmp_path / "out.vdb"
+    for place in range(len(whole)):
+        for content in (whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1:], whole[:place]):
+            bad.write_bytes(content)
+            r = subprocess.run([BIN / "tvdb_tool", "decompress", bad, out], capture_output=True, text=True, timeout=10)
+            assert r.returncode == 3 and "bad.tvdb" in r.stderr and len(r.stderr) < 600, (place, len(content), r.stderr)
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tvdb", "bad.tvdb"], place
