@@ -102,9 +102,9 @@ TEST_F(TvdbFileTest, ClaimsOfMoreThanThereIsTakeNoMemory) {
 
 TEST_F(TvdbFileTest, AnotherVersionAndOtherFilesAreToldApart) {
   std::string other = Write({});
-  other[8] = 2;
+  other[8] = 3;
   MakeFile(folder_ / "b.tvdb", other);
-  EXPECT_NE(ErrorOf(Fault::kInput, [&] { TvdbFile(folder_ / "b.tvdb"); }).find("version 2"),
+  EXPECT_NE(ErrorOf(Fault::kInput, [&] { TvdbFile(folder_ / "b.tvdb"); }).find("version 3"),
             std::string::npos);
   MakeFile(folder_ / "b.tvdb", "no such thing, but long enough to be one if it were");
   EXPECT_NE(ErrorOf(Fault::kInput, [&] { TvdbFile(folder_ / "b.tvdb"); }).find("no .tvdb file"),
