@@ -34,6 +34,7 @@ const Container& TiffContainer();
 const Container& NpyContainer();
 const Container& RawContainer();
 const Container& NiftiContainer();
+const Container& VdbContainer();
 
 std::unique_ptr<Reader> OpenRaw(InputFile file, const RawLayout& layout);
 

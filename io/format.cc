@@ -9,9 +9,9 @@ namespace tilery {
 namespace {
 
 const std::vector<const Container*>& Registry() {
-  static const std::vector<const Container*> all{&PngContainer(),   &JpegContainer(),
-                                                 &TiffContainer(),  &NpyContainer(),
-                                                 &NiftiContainer(), &RawContainer()};
+  static const std::vector<const Container*> all{
+      &PngContainer(),   &JpegContainer(), &TiffContainer(), &NpyContainer(),
+      &NiftiContainer(), &VdbContainer(),  &RawContainer()};
   return all;
 }
 
@@ -47,7 +47,6 @@ std::string LooksLike(std::span<const std::byte> head) {
       {0, "PK\3\4", "a zip archive (or .npz)"},
       {0, "\x1F\x8B", "gzip data that hold no NIfTI volume"},
       {128, "DICM", "a DICOM file"},
-      {0, {" BDV", 4}, "an OpenVDB file"},
       {0, "<svg", "an SVG drawing"},
       {0, "<?xml", "XML text"},
   };

@@ -33,7 +33,9 @@ set(TILERY_IO_FORMATS
   tiff_writer.cc
   tvdb_file.cc
   vdb_file.cc
+  vdb_container.cc
   vdb_pack.cc
+  vdb_region.cc
   vdb_tree.cc
   vdb_writer.cc)
 set(TILERY_IO_FORMAT_LIBRARIES PNG::PNG JPEG::JPEG TIFF::TIFF ZLIB::ZLIB blosc::blosc Threads::Threads)

@@ -50,4 +50,29 @@ void VdbAppendPacked(uint32_t packing, size_t number_bytes, std::span<const std:
 // False if that is no packed array of exactly so many bytes.
 bool VdbUnpack(uint32_t packing, std::span<const std::byte> packed, std::span<std::byte> into);
 
+// Reads the packed arrays of one grid's tree. Not thread-safe. Error(kInput) as VdbInput's.
+class VdbArrays {
+ public:
+  VdbArrays(const VdbGrid& grid, const std::string& background);
+  const VdbNumbers& numbers() const { return numbers_; }
+  // An array as OpenVDB packs it: `active` says which are there, the others are inactive.
+  void Read(VdbInput& in, const VdbMask& active, std::span<std::byte> values);
+  void Skip(VdbInput& in, const VdbMask& active);
+
+ private:
+  VdbLeftOut ReadLeftOut(VdbInput& in, VdbMask* second);
+  bool StoresAll(const VdbLeftOut& out) const {
+    return (packing_ & VdbPacking::kActiveMask) == 0 || out.inactive == VdbInactive::kStored;
+  }
+  void Unpack(VdbInput& in, std::span<std::byte> into);
+  // Of so many bytes as a grid of this kind stores: what stands there is packed, and how long.
+  int64_t PackedSize(VdbInput& in, size_t stored) const;  // 0: it is not packed
+
+  const VdbNumbers numbers_;
+  const bool half_;
+  const uint32_t packing_;
+  const std::string background_;
+  std::vector<std::byte> packed_, unpacked_;
+};
+
 }  // namespace tilery

@@ -35,6 +35,8 @@ int VdbMask::NextOn(int from) const {
   return -1;
 }
 
+VdbTreeReader::~VdbTreeReader() = default;
+
 VdbTreeReader::VdbTreeReader(const VdbFile& file, const VdbGrid& grid)
     : grid_(grid),
       numbers_(VdbNumbersOf(grid.type).value()),
@@ -48,6 +50,7 @@ void VdbTreeReader::ReadRoot() {
   if (buffers != 1) nodes_.Fail("a tree with " + std::to_string(buffers) + " values for a voxel");
   const auto bytes = static_cast<int64_t>(numbers_.bytes());
   background_ = nodes_.Bytes(bytes);
+  arrays_ = std::make_unique<VdbArrays>(grid_, background_);
   const auto tiles = nodes_.Number<uint32_t>();
   upper_nodes_ = uppers_left_ = nodes_.Number<uint32_t>();
   constexpr int64_t kCoord = 3 * 4, kMasks = 2 * 32 * 32 * 32 / 8;
@@ -105,7 +108,7 @@ void VdbTreeReader::ReadNode(VdbLevel level, const VdbCoord& origin, VdbNode* no
       nodes_.Fail("a place of a node has both a value and a node below it");
   }
   node->values.resize(static_cast<size_t>(places) * numbers_.bytes());
-  ReadValues(nodes_, node->active, node->values);
+  arrays_->Read(nodes_, node->active, node->values);
   for (int place = node->children.NextOn(0); place >= 0; place = node->children.NextOn(place + 1)) {
     std::memset(&node->values[static_cast<size_t>(place) * numbers_.bytes()], 0, numbers_.bytes());
   }
@@ -116,77 +119,12 @@ void VdbTreeReader::ReadLeaf(const VdbNode& leaf, std::span<std::byte> values) {
   VdbMask again(kVdbLeafVoxels);
   leaves_.Read(std::as_writable_bytes(again.words()));
   if (!(again == leaf.active)) leaves_.Fail("a leaf's mask differs from the one among the nodes");
-  ReadValues(leaves_, leaf.active, values);
+  arrays_->Read(leaves_, leaf.active, values);
 }
 
-void VdbTreeReader::ReadValues(VdbInput& in, const VdbMask& active, std::span<std::byte> values) {
-  const size_t bytes = numbers_.bytes();
-  const auto kind = in.Number<uint8_t>();
-  if (kind > static_cast<uint8_t>(VdbInactive::kStored))
-    in.Fail("an array of the unknown kind " + std::to_string(kind));
-  VdbLeftOut out{static_cast<VdbInactive>(kind), {}};
-  const std::span<const std::byte> background = std::as_bytes(std::span(background_));
-  out.others[1].assign(background.begin(), background.end());
-  out.others[0] = out.inactive == VdbInactive::kBackground
-                      ? out.others[1]
-                      : VdbNegative(background, numbers_.dtype);
-  for (size_t i = 0; i < out.stored_values(); ++i) in.Read(out.others[i]);
-  VdbMask second(active.places());
-  if (out.has_mask()) in.Read(std::as_writable_bytes(second.words()));
-  const bool all =
-      (grid_.packing & VdbPacking::kActiveMask) == 0 || out.inactive == VdbInactive::kStored;
-  if (all) return Unpack(in, values);
-  unpacked_.resize(static_cast<size_t>(active.CountOn()) * bytes);
-  Unpack(in, unpacked_);
-  size_t next = 0;
-  for (int place = 0; place < active.places(); ++place) {
-    std::byte* const into = &values[static_cast<size_t>(place) * bytes];
-    if (active.on(place)) {
-      std::memcpy(into, &unpacked_[next], bytes);
-      next += bytes;
-    } else {
-      std::memcpy(into, out.others[second.on(place) ? 1 : 0].data(), bytes);
-    }
-  }
-}
-
-// Numbers, perhaps of 16 bits, perhaps packed.
-void VdbTreeReader::Unpack(VdbInput& in, std::span<std::byte> into) {
-  const size_t numbers = into.size() / DTypeSize(numbers_.dtype);
-  if (grid_.half && numbers == 0) return;  // then not even a size is written
-  std::vector<std::byte> halves(grid_.half ? numbers * 2 : 0);
-  const std::span<std::byte> stored = grid_.half ? std::span(halves) : into;
-  const uint32_t packing = grid_.packing & (VdbPacking::kZip | VdbPacking::kBlosc);
-  if (packing == 0) {
-    in.Read(stored);
-  } else if (const auto size = in.Number<int64_t>(); size <= 0) {
-    if (size != -static_cast<int64_t>(stored.size()))
-      in.Fail("an array of " + std::to_string(stored.size()) + " bytes is said to have " +
-              std::to_string(size));
-    in.Read(stored);
-  } else {
-    // Neither grows what it packs by more than that.
-    const auto most = static_cast<int64_t>(stored.size() + stored.size() / 8 + 4096);
-    if (size > most || size > in.left())
-      in.Fail("a packed array of " + std::to_string(size) + " bytes for " +
-              std::to_string(stored.size()));
-    packed_.resize(static_cast<size_t>(size));
-    in.Read(packed_);
-    const bool whole = VdbUnpack(packing, packed_, stored);
-    if (!whole) in.Fail("an array that can't be unpacked");
-  }
-  if (!grid_.half) return;
-  for (size_t i = 0; i < numbers; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, &halves[2 * i], sizeof bits);
-    const float value = HalfToFloat(bits);
-    if (numbers_.dtype == DType::kF32) {
-      std::memcpy(&into[4 * i], &value, sizeof value);
-    } else {
-      const double wide = value;
-      std::memcpy(&into[8 * i], &wide, sizeof wide);
-    }
-  }
+void VdbTreeReader::SkipLeaf(const VdbNode& leaf) {
+  leaves_.Skip(static_cast<int64_t>(leaf.active.words().size_bytes()));
+  arrays_->Skip(leaves_, leaf.active);
 }
 
 void VdbTreeReader::CheckEnd(bool with_leaves) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "io/vdb_file.h"
 
 namespace tilery {
+
+class VdbArrays;  // io/vdb_pack.h
 
 using VdbCoord = std::array<int32_t, 3>;  // x, y, z
 
@@ -79,6 +82,7 @@ struct VdbNode {
 class VdbTreeReader {
  public:
   VdbTreeReader(const VdbFile& file, const VdbGrid& grid);
+  ~VdbTreeReader();
 
   VdbNumbers numbers() const { return numbers_; }
   const std::string& background() const { return background_; }
@@ -90,6 +94,9 @@ class VdbTreeReader {
   // The values of the next leaf in the order of Next, whose mask that call gave: 512 of them. To be
   // called after it for each leaf or for none.
   void ReadLeaf(const VdbNode& leaf, std::span<std::byte> values);
+  void SkipLeaf(const VdbNode& leaf);  // instead of it
+  // Byte of the file where the values of the next leaf stand.
+  int64_t leaf_position() const { return leaves_.position(); }
   // After the last node (and leaf, if `with_leaves`): nothing may be left.
   void CheckEnd(bool with_leaves);
 
@@ -103,9 +110,6 @@ class VdbTreeReader {
 
   void ReadRoot();
   void ReadNode(VdbLevel level, const VdbCoord& origin, VdbNode* node);
-  // An array of values as OpenVDB packs it: `active` says which are there, the others are inactive.
-  void ReadValues(VdbInput& in, const VdbMask& active, std::span<std::byte> values);
-  void Unpack(VdbInput& in, std::span<std::byte> into);
 
   const VdbGrid& grid_;
   const VdbNumbers numbers_;
@@ -114,7 +118,7 @@ class VdbTreeReader {
   std::vector<VdbRootTile> root_tiles_;
   uint32_t upper_nodes_ = 0, uppers_left_ = 0;  // of the root; those to come
   std::vector<Open> open_;                      // from the upper node down
-  std::vector<std::byte> packed_, unpacked_;
+  std::unique_ptr<VdbArrays> arrays_;
 };
 
 }  // namespace tilery

@@ -147,8 +147,9 @@ std::array<Cuts, 3> ChooseCuts(const Windows& windows, const Index& counts,
 
 }  // namespace
 
-ItemGeometry::ItemGeometry(const Index& shape, const Tiling& tiling, const UnitSizing& sizing)
-    : grid_(shape, tiling), sizing_(sizing) {
+ItemGeometry::ItemGeometry(const Index& shape, const Tiling& tiling, const UnitSizing& sizing,
+                           std::shared_ptr<const TileSet> tiles)
+    : grid_(shape, tiling), sizing_(sizing), sparse_(tiles != nullptr) {
   for (int axis = 0; axis < 3; ++axis) windows_[axis] = MakeWindows(grid_, axis);
   cuts_ = ChooseCuts(windows_, grid_.counts(), sizing_);
   for (int axis = 0; axis < 3; ++axis) {
@@ -171,21 +172,69 @@ ItemGeometry::ItemGeometry(const Index& shape, const Tiling& tiling, const UnitS
           {borders[i], borders[i + 1], static_cast<int64_t>(first), static_cast<int64_t>(last)});
     }
   }
+  if (tiles) ListUnits(*tiles);
+}
+
+void ItemGeometry::ListUnits(const TileSet& tiles) {
+  std::array<std::vector<int64_t>, 3> block_of;  // [axis][tile]
+  for (int axis = 0; axis < 3; ++axis) {
+    for (size_t block = 0; block + 1 < cuts_[axis].size(); ++block)
+      block_of[axis].resize(static_cast<size_t>(cuts_[axis][block + 1]),
+                            static_cast<int64_t>(block));
+  }
+  std::vector<std::pair<int64_t, int64_t>> placed;  // block, tile
+  placed.reserve(tiles.size());
+  for (const int64_t tile : tiles) {
+    const Index at = grid_.tile_at(tile);
+    Index block;
+    for (size_t axis = 0; axis < 3; ++axis)
+      block[axis] = block_of[axis].at(static_cast<size_t>(at[axis]));
+    placed.emplace_back(BlockNumber(block), tile);
+  }
+  std::sort(placed.begin(), placed.end());
+  listed_.reserve(placed.size());
+  for (const auto& [block, tile] : placed) {
+    if (blocks_.empty() || blocks_.back() != block) {
+      blocks_.push_back(block);
+      begins_.push_back(listed_.size());
+    }
+    listed_.push_back(tile);
+  }
+  begins_.push_back(listed_.size());
+}
+
+std::span<const int64_t> ItemGeometry::listed_tiles(int64_t unit) const {
+  if (!sparse_) return {};
+  const auto at = static_cast<size_t>(unit);
+  return std::span(listed_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
+}
+
+int64_t ItemGeometry::tiles_of(int64_t unit) const {
+  return sparse_ ? static_cast<int64_t>(listed_tiles(unit).size()) : unit_tiles(unit).voxels();
 }
 
 int64_t ItemGeometry::units() const {
+  if (sparse_) return static_cast<int64_t>(blocks_.size());
   int64_t units = 1;
   for (const auto& cuts : cuts_) units *= static_cast<int64_t>(cuts.size()) - 1;
   return units;
 }
 
 Index ItemGeometry::BlockOf(int64_t unit) const {
+  if (sparse_) unit = blocks_[static_cast<size_t>(unit)];
   const auto y = static_cast<int64_t>(cuts_[1].size()) - 1;
   const auto x = static_cast<int64_t>(cuts_[2].size()) - 1;
   return {unit / (y * x), unit / x % y, unit % x};
 }
 
 int64_t ItemGeometry::UnitOf(const Index& block) const {
+  const int64_t number = BlockNumber(block);
+  if (!sparse_) return number;
+  const auto found = std::lower_bound(blocks_.begin(), blocks_.end(), number);
+  return found != blocks_.end() && *found == number ? found - blocks_.begin() : -1;
+}
+
+int64_t ItemGeometry::BlockNumber(const Index& block) const {
   const auto y = static_cast<int64_t>(cuts_[1].size()) - 1;
   const auto x = static_cast<int64_t>(cuts_[2].size()) - 1;
   return (block[0] * y + block[1]) * x + block[2];
@@ -256,10 +305,12 @@ std::vector<SeamCell> ItemGeometry::CellsOf(const std::array<IntervalRange, 3>& 
         for (int64_t bz = z.first_block; bz < z.last_block; ++bz) {
           for (int64_t by = y.first_block; by < y.last_block; ++by) {
             for (int64_t bx = x.first_block; bx < x.last_block; ++bx) {
-              cell.units.push_back(UnitOf({bz, by, bx}));
+              const int64_t unit = UnitOf({bz, by, bx});
+              if (unit >= 0) cell.units.push_back(unit);
             }
           }
         }
+        cell.interior = z.alone() && y.alone() && x.alone() && !cell.units.empty();
         cells.push_back(std::move(cell));
       }
     }
@@ -279,7 +330,7 @@ std::vector<SeamCell> ItemGeometry::seams(int64_t unit) const {
     ranges[axis] = {first - all.begin(), last - all.begin()};
   }
   std::vector<SeamCell> cells = CellsOf(ranges);
-  std::erase_if(cells, [](const SeamCell& cell) { return cell.units.size() == 1; });
+  std::erase_if(cells, [](const SeamCell& cell) { return cell.interior; });
   return cells;
 }
 
@@ -301,6 +352,12 @@ std::vector<SeamCell> ItemGeometry::cells(const Box& region) const {
 }
 
 int64_t ItemGeometry::seam_bytes() const {
+  if (sparse_) {
+    Wide voxels = 0;
+    for (int64_t unit = 0; unit < units(); ++unit)
+      voxels += unit_cover(unit).voxels() - interior(unit).voxels();
+    return static_cast<int64_t>(voxels * sizing_.channels * static_cast<Wide>(sizeof(float)));
+  }
   // Units are products of blocks, so sums over units are products of sums over blocks.
   Wide covers = 1;
   Wide solos = 1;

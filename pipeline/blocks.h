@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "pipeline/geometry.h"
@@ -34,22 +35,33 @@ struct UnitSizing {
 
 struct SeamCell {
   Box box;                     // output voxels
-  std::vector<int64_t> units;  // all that have weight there, ascending; two or more
+  std::vector<int64_t> units;  // all that have weight there, ascending
+  bool interior = false;       // of the one unit; else a seam, also if it has one unit or none,
+                               // since others of the partition have no tiles
 };
+
+// The tiles of a sparse item: all others are left out. Flat indices of the tile grid, ascending,
+// each once. Output voxels count only where all tiles with weight are in it.
+using TileSet = std::vector<int64_t>;
 
 // Everything geometric about one item. Immutable, hence thread-safe. Costs memory in proportion to
 // the sum (not the product) of tiles per axis.
 class ItemGeometry {
  public:
-  // Error(kUsage) if a single tile breaks sizing.accumulator_bytes (both numbers named).
-  ItemGeometry(const Index& shape, const Tiling& tiling, const UnitSizing& sizing);
+  // `tiles`: of a sparse item; null: all. Then blocks without tiles are no units, and memory is in
+  // proportion to the tiles. Error(kUsage) if a single tile breaks sizing.accumulator_bytes (both
+  // numbers named).
+  ItemGeometry(const Index& shape, const Tiling& tiling, const UnitSizing& sizing,
+               std::shared_ptr<const TileSet> tiles = nullptr);
 
   const TileGrid& grid() const { return grid_; }
   const std::vector<TileWindow>& windows(int axis) const { return windows_[axis]; }
 
   int64_t units() const;
-  Box unit_tiles(int64_t unit) const;  // half-open box of tile indices
-  int64_t tiles_of(int64_t unit) const { return unit_tiles(unit).voxels(); }
+  Box unit_tiles(int64_t unit) const;  // half-open box of tile indices, those left out among them
+  int64_t tiles_of(int64_t unit) const;
+  // The unit's tiles in tile order, flat indices; empty if it has all of its box.
+  std::span<const int64_t> listed_tiles(int64_t unit) const;
   Box unit_input(int64_t unit) const;  // item voxels its tiles read, cut to the item, padding's
                                        // sources included
   Box unit_cover(int64_t unit) const;  // output voxels where it has weight
@@ -64,20 +76,28 @@ class ItemGeometry {
  private:
   struct Interval {
     int64_t begin, end;
-    int64_t first_block, last_block;
-  };  // blocks [first, last)
+    int64_t first_block, last_block;  // blocks [first, last)
+    bool alone() const { return last_block - first_block == 1; }
+  };
   struct IntervalRange {
     int64_t first, last;
   };  // intervals_[axis][first, last)
   Index BlockOf(int64_t unit) const;
-  int64_t UnitOf(const Index& block) const;
+  int64_t BlockNumber(const Index& block) const;
+  int64_t UnitOf(const Index& block) const;  // -1: it has no tiles
   std::vector<SeamCell> CellsOf(const std::array<IntervalRange, 3>& ranges) const;
+  void ListUnits(const TileSet& tiles);
 
   TileGrid grid_;
   UnitSizing sizing_;
   std::array<std::vector<TileWindow>, 3> windows_;
   std::array<std::vector<int64_t>, 3> cuts_;        // tile indices, first 0, last = counts
   std::array<std::vector<Interval>, 3> intervals_;  // elementary, ascending
+  // Of a sparse item:
+  bool sparse_ = false;
+  std::vector<int64_t> blocks_;  // [unit]: number of its block, ascending
+  std::vector<size_t> begins_;   // [unit]: of its tiles in listed_; and the end
+  std::vector<int64_t> listed_;  // tiles, unit by unit
 };
 
 }  // namespace tilery

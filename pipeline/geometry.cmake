@@ -4,5 +4,6 @@ add_library(tilery_geometry STATIC
   batch_slots.cc
   blocks.cc
   geometry.cc
+  sparse_tiles.cc
   window.cc)
 target_link_libraries(tilery_geometry PUBLIC tilery_io)

@@ -3,13 +3,18 @@
 namespace tilery {
 
 RunOrder::RunOrder(const ItemGeometry& geometry, int64_t block, const Transfer& transfer)
-    : box_(geometry.unit_tiles(block)), all_passes_(transfer.passes.size()) {
+    : grid_(geometry.grid()),
+      box_(geometry.unit_tiles(block)),
+      listed_(geometry.listed_tiles(block)),
+      tiles_(geometry.tiles_of(block)),
+      all_passes_(transfer.passes.size()) {
   for (size_t p = 0; p < all_passes_; ++p) {
     if (transfer.passes[p].op == Pass::Op::kModel) with_model_.push_back(p);
   }
 }
 
 Index RunOrder::TileAt(int64_t flat) const {
+  if (!is_whole()) return grid_.tile_at(listed_[static_cast<size_t>(flat)]);
   const int64_t nx = box_.extent(2), ny = box_.extent(1);
   return {box_.begin[0] + flat / (nx * ny), box_.begin[1] + flat / nx % ny,
           box_.begin[2] + flat % nx};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "pipeline/blocks.h"
@@ -10,6 +11,7 @@
 
 namespace tilery {
 
+// `geometry` outlives it.
 class RunOrder {
  public:
   RunOrder(const ItemGeometry& geometry, int64_t block, const Transfer& transfer);
@@ -19,7 +21,7 @@ class RunOrder {
     size_t pass;
   };
   int64_t runs() const { return tiles() * passes(); }
-  int64_t tiles() const { return box_.voxels(); }
+  int64_t tiles() const { return tiles_; }
   int64_t passes() const { return static_cast<int64_t>(with_model_.size()); }  // with a model
   Position At(int64_t run) const;
   Index TileAt(int64_t flat) const;
@@ -27,10 +29,15 @@ class RunOrder {
   // its tile, right after it: indices into transfer.passes.
   std::vector<size_t> Before(int64_t run) const;
   std::vector<size_t> After(int64_t run) const;
-  const Box& box() const { return box_; }  // of tile indices
+  // Of tile indices. Tiles of it are left out if not all of it `is_whole`.
+  const Box& box() const { return box_; }
+  bool is_whole() const { return listed_.empty(); }
 
  private:
+  const TileGrid& grid_;
   Box box_;
+  std::span<const int64_t> listed_;  // of a sparse item
+  int64_t tiles_;
   size_t all_passes_;
   std::vector<size_t> with_model_;  // indices into transfer.passes
 };

@@ -1,16 +1,61 @@
 // Headers of all inputs, read in parallel.
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <thread>
 
 #include "io/error.h"
+#include "io/vdb_file.h"
 #include "scheduler/inputs.h"
 
 namespace tilery {
 namespace {
 
+bool IsGrid(const VdbGrid& grid) { return grid.twin_of.empty() && VdbNumbersOf(grid.type); }
+
+// The one grid of the file that the job is about.
+const VdbGrid& ChooseGrid(const VdbFile& file, const std::vector<std::string>& wanted) {
+  std::string known;
+  std::vector<const VdbGrid*> chosen;
+  for (const VdbGrid& grid : file.grids()) {
+    if (!IsGrid(grid)) continue;
+    known += (known.empty() ? "" : ", ") + Printable(grid.label, 60);
+    const bool named = std::find(wanted.begin(), wanted.end(), grid.label) != wanted.end() ||
+                       std::find(wanted.begin(), wanted.end(), grid.name) != wanted.end();
+    if (wanted.empty() || named) chosen.push_back(&grid);
+  }
+  const std::string there = known.empty() ? "it has no grid of float, double or vectors"
+                                          : "its grids of float, double and vectors: " + known;
+  if (chosen.size() == 1) return *chosen[0];
+  throw Error(Fault::kInput,
+              Printable(file.file().path().native()) +
+                  (chosen.empty() ? ": no grid is called as input.grids says; "
+                                  : ": several grids; name one of them in input.grids; ") +
+                  there);
+}
+
+void ReadGrid(const std::vector<std::string>& wanted, InputHeader& input) {
+  const VdbFile file(input.path);
+  input.stamp = file.file().stamp();
+  const VdbGrid& grid = ChooseGrid(file, wanted);
+  input.grid.label = grid.label;
+  input.header.format = "vdb";
+  input.header.dtype = DType::kF32;
+  input.header.dims = 3;
+  input.header.channels = VdbNumbersOf(grid.type)->components;
+}
+
+bool IsVdb(const std::string& path) {
+  try {
+    return IsVdbFile(path);
+  } catch (const Error&) {
+    return false;  // said when it is opened
+  }
+}
+
 InputHeader ReadOne(
-    const std::string& path, const std::optional<RawLayout>& raw, const std::string& output_format,
+    const std::string& path, const std::optional<RawLayout>& raw,
+    const std::vector<std::string>& grids, const std::string& output_format,
     const std::function<const Header*(const std::string&, const FileStamp&)>& known) {
   InputHeader input;
   input.path = path;
@@ -22,12 +67,17 @@ InputHeader ReadOne(
       const Header* header = stamp ? known(path, *stamp) : nullptr;
       // What would be lost depends on metadata, which only the file has; a format loses nothing of
       // its own but what makes an item that is not remembered.
-      if (header != nullptr && header->format == format) {
+      if (header != nullptr && header->format == format && format != "vdb") {
         input.stamp = *stamp;
         input.header = *header;
         input.identity = input.stamp;
         return input;
       }
+    }
+    if (!raw && IsVdb(path)) {
+      ReadGrid(grids, input);
+      input.identity = input.stamp;
+      return input;
     }
     const std::unique_ptr<Reader> reader = OpenReader(path, raw);
     input.stamp = reader->stamp();
@@ -49,7 +99,8 @@ InputHeader ReadOne(
 std::vector<InputHeader> ReadHeaders(
     const std::vector<std::string>& paths, const std::optional<RawLayout>& raw,
     const std::string& output_format, int threads,
-    const std::function<const Header*(const std::string&, const FileStamp&)>& known) {
+    const std::function<const Header*(const std::string&, const FileStamp&)>& known,
+    const std::vector<std::string>& grids) {
   std::vector<InputHeader> headers(paths.size());
   std::atomic<size_t> next{0};
   const auto read = [&] {
@@ -57,7 +108,7 @@ std::vector<InputHeader> ReadHeaders(
     for (size_t begin = next.fetch_add(kAtOnce); begin < paths.size();
          begin = next.fetch_add(kAtOnce)) {
       for (size_t k = begin; k < std::min(begin + kAtOnce, paths.size()); ++k) {
-        headers[k] = ReadOne(paths[k], raw, output_format, known);
+        headers[k] = ReadOne(paths[k], raw, grids, output_format, known);
       }
     }
   };

@@ -7,6 +7,7 @@
 
 #include "io/format.h"
 #include "scheduler/job.h"
+#include "scheduler/plan.h"
 
 namespace tilery {
 
@@ -27,18 +28,22 @@ struct InputHeader {
   Header header;
   std::string error;                // why it can't be read ("" = it can): its item is refused
   std::vector<std::string> losses;  // what `output_format` would lose
+  SparseGrid grid;                  // of an OpenVDB file; its shape is found by FindTilesOfGrids
   FileStamp
       identity;  // what the item's key holds. ReadHeaders sets it to `stamp`; who knows that only
                  // times or inode have changed since, by content hash, puts the first stamp here
 };
 
+// `grids`: labels or names of those to take of OpenVDB files; empty: the only one that holds
+// numbers.
 // Reads all headers with `threads` threads, order kept; `output_format` "" means that of the
 // input's own extension. `known(path, stamp)` may answer from a cache (nullptr: read it), from any
 // of the threads.
 std::vector<InputHeader> ReadHeaders(
     const std::vector<std::string>& paths, const std::optional<RawLayout>& raw,
     const std::string& output_format, int threads,
-    const std::function<const Header*(const std::string&, const FileStamp&)>& known);
+    const std::function<const Header*(const std::string&, const FileStamp&)>& known,
+    const std::vector<std::string>& grids = {});
 
 // Expands {stem} {name} {ext} {reldir} {index} and, for folders, appends {reldir}/{stem}{ext}.
 // `root` is the folder that reldir counts from. Error(kUsage) for an unknown field, naming the

@@ -67,6 +67,7 @@ void FillInput(const JobFiller& from, Job& job) {
     for (const std::string& text : AsTexts(v, k)) job.input.paths.push_back(from.Path(v, k, text));
   });
   job.input.raw = RawFrom(from);
+  from.With("input.grids", [&](auto& v, auto& k) { job.input.grids = AsTexts(v, k); });
   from.With("input.alpha", [&](auto& v, auto& k) {
     job.input.alpha = Named<AlphaMode>(v, k,
                                        {{"auto", AlphaMode::kAuto},

@@ -73,6 +73,7 @@ struct Job {
   struct {
     std::vector<std::string> paths;  // files, folders, globs; absolute
     std::optional<RawLayout> raw;
+    std::vector<std::string> grids;  // of OpenVDB files
     AlphaMode alpha = AlphaMode::kAuto;
     Transfer::NonFinite nonfinite = Transfer::NonFinite::kKeep;
     std::optional<std::array<double, 2>> normalize;  // stored values of the range's ends

@@ -8,8 +8,8 @@ namespace {
 
 // Of keys that mean something to such a job.
 bool ConcernsGrids(const std::string& key, Task task) {
-  constexpr std::array<std::string_view, 9> kKeys = {
-      "name",        "task",        "on_failed",       "input.path",        "input.grids",
+  constexpr std::array<std::string_view, 8> kKeys = {
+      "name",        "task",        "on_failed",       "input.path",
       "output.name", "output.path", "output.existing", "compress.max_error"};
   if (key == "compress.max_error") return task == Task::kCompress;
   return key.starts_with("execution.") || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();

@@ -67,7 +67,8 @@ constexpr JobKey kKeys[] = {
     {"input.samples", kInteger, "", "", 1, "", "1", "of raw files: channels, interleaved"},
     {"input.byte_order", kWord, "little big", "", 0, "", "little", "of raw files"},
     {"input.offset", kMemory, "", "", 0, "", "0", "of raw files: bytes before the first sample"},
-    {"input.grids", kTexts, "", kWholeKey, 0, "", "", "grids of an OpenVDB file"},
+    {"input.grids", kTexts, "", "", 0, "", "",
+     "the grid of an OpenVDB file to take, by its name; NAME[k] where several have it"},
 
     {"tiling.tile", kExtent, "auto", "", 1, "tile", "auto",
      "what the model sees at once, in voxels; auto: as the model suggests, else 256 or 96^3"},

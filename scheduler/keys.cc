@@ -85,7 +85,7 @@ void AddGrids(const GridTask& task, KeyText& key) {
 void AddBlocks(const Item& item, const ItemParams& params, KeyText& key) {
   key.Add("units", int64_t{item.infer_units});
   if (item.infer_units <= 1) return;
-  const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing);
+  const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing, item.grid.tiles);
   for (int64_t unit = 0; unit < geometry.units(); ++unit) {
     key.Each("end", geometry.unit_tiles(unit).end);
   }
@@ -113,6 +113,7 @@ std::string ItemKey(const Item& item, const ItemParams& params, const std::strin
     key.Add("raw_offset", raw.offset);
   }
   key.Each("shape", item.header.shape).Add("support", static_cast<int64_t>(item.support));
+  if (!item.grid.label.empty()) key.Add("grid", item.grid.label);
   AddBlocks(item, params, key);
   key.Add("input", item.input).Add("size", identity.size).Add("mtime", identity.mtime_ns);
   key.Add("ctime", identity.ctime_ns).Add("inode", static_cast<int64_t>(identity.inode));

@@ -91,7 +91,8 @@ int64_t Plan::UnitOf(int64_t item_index, UnitKind kind, int64_t block) const {
 std::shared_ptr<const ItemGeometry> Plan::Geometry(int64_t item_index) const {
   const Item& item = items.at(static_cast<size_t>(item_index));
   const ItemParams& effective = params.at(static_cast<size_t>(item.params));
-  return std::make_shared<const ItemGeometry>(item.header.shape, effective.tiling, item.sizing);
+  return std::make_shared<const ItemGeometry>(item.header.shape, effective.tiling, item.sizing,
+                                              item.grid.tiles);
 }
 
 int64_t Plan::TilesOf(int64_t unit) const {

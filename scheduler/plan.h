@@ -51,7 +51,17 @@ struct ItemParams {
   bool operator==(const ItemParams& other) const;
 };
 
-enum class Support : uint8_t { kAll };  // box, mask, chunks and topology: not supported yet
+// Box, mask and chunks are not supported yet.
+enum class Support : uint8_t {
+  kAll,
+  kTopology,  // the active voxels of a sparse grid
+};
+
+// One grid of an OpenVDB file, as an item of its own.
+struct SparseGrid {
+  std::string label;                     // VdbGrid::label; "": the item is no grid
+  std::shared_ptr<const TileSet> tiles;  // of its item (pipeline/sparse_tiles.h)
+};
 
 // One selection of one input with its outputs. `input` and the paths are bytes, never checked for
 // UTF-8.
@@ -62,6 +72,7 @@ struct Item {
   Header header;       // stored samples
   int32_t params = 0;  // into Plan::params
   Support support = Support::kAll;
+  SparseGrid grid;  // then `header.shape` is that of the box of its tiles
   UnitSizing sizing;
   std::string refused;  // why it takes no part ("" = it does); counts as failed
   std::string key;  // compute key: 32 hex digits; decides bytes together with the numerics record

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "io/error.h"
+#include "io/parallel_for.h"
+#include "pipeline/sparse_tiles.h"
 #include "scheduler/item_rules.h"
 #include "scheduler/keys.h"
 #include "scheduler/queue.h"
@@ -32,6 +34,8 @@ Item NewItem(InputHeader& input, std::string& output) {
   item.output = std::move(output);
   item.stamp = input.stamp;
   item.header = std::move(input.header);
+  item.grid = std::move(input.grid);
+  if (!item.grid.label.empty()) item.support = Support::kTopology;
   return item;
 }
 
@@ -162,6 +166,18 @@ std::string RefuseShape(const Item& item, const ItemParams& params) {
   }
 }
 
+// What models can't do with grids yet.
+std::string WhyNotGrid(const Header& header, const ItemParams& params) {
+  if (params.tiling.scale != Scale{})
+    return "a model that changes the size of a grid is not supported yet";
+  if (params.output.channels != header.channels)
+    return "the grid has " + std::to_string(header.channels) +
+           " numbers for a voxel and the model "
+           "makes " +
+           std::to_string(params.output.channels) + ", which is not supported yet";
+  return "";
+}
+
 // Why this item takes no part, or "". Its paths and header are set; sets item.params.
 std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_declared,
                   RuleBook& rules, Plan& plan, Item& item) {
@@ -172,6 +188,12 @@ std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_
   if (format.empty()) {
     return name + "no format is known for the output " + Printable(item.output) +
            "; give output.path an extension of a known format";
+  }
+  if (item.grid.label.empty() != (format != "vdb")) {
+    return name + (item.grid.label.empty()
+                       ? "an output that is an OpenVDB file needs an input that is one, whose "
+                         "active voxels, transform and metadata it gets"
+                       : "the output of a grid is an OpenVDB file (.vdb), not " + format);
   }
   if (!input.losses.empty() && !job.outputs.at(0).allow_losses) {
     std::string what;
@@ -187,6 +209,10 @@ std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_
   }
   const ItemRules& decided = rules.For(header, format, plan, item.params);
   if (!decided.refused.empty()) return name + decided.refused;
+  if (!item.grid.label.empty()) {
+    const std::string why = WhyNotGrid(header, plan.params[static_cast<size_t>(item.params)]);
+    if (!why.empty()) return name + why;
+  }
   const std::string shape = RefuseShape(item, plan.params[static_cast<size_t>(item.params)]);
   return shape.empty() ? "" : name + shape;
 }
@@ -263,6 +289,33 @@ void Summarize(const Job& job, Resolved& out) {
 }
 
 }  // namespace
+
+void FindTilesOfGrids(const Job& job, const Contract& contract, std::vector<InputHeader>& inputs,
+                      int threads) {
+  std::vector<InputHeader*> grids;
+  for (InputHeader& input : inputs) {
+    if (input.error.empty() && !input.grid.label.empty()) grids.push_back(&input);
+  }
+  if (grids.empty()) return;
+  Contract complete = contract;
+  AssumeChannels(inputs, complete);
+  const Tiling tiling = ResolveTiling(job, complete, JobDims(contract, inputs)).tiling;
+  ParallelFor(threads, static_cast<int64_t>(grids.size()), [&](int64_t k) {
+    InputHeader& input = *grids[static_cast<size_t>(k)];
+    try {
+      const VdbFile file(input.path);
+      for (const VdbGrid& grid : file.grids()) {
+        if (grid.label != input.grid.label) continue;
+        const SparseTiles found = FindSparseTiles(file, grid, tiling);
+        input.header.shape = found.shape;
+        input.grid.tiles = found.tiles;
+      }
+      if (!input.grid.tiles) input.error = Printable(input.path) + ": changed while it was read";
+    } catch (const std::exception& error) {
+      input.error = error.what();
+    }
+  });
+}
 
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
                   std::vector<InputHeader> inputs, std::vector<std::string> outputs) {

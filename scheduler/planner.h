@@ -31,6 +31,11 @@ struct Resolved {
 Resolved MakePlan(const Job& job, const Contract& contract, const std::string& model_hash,
                   std::vector<InputHeader> inputs, std::vector<std::string> outputs);
 
+// Finds the tiles of all inputs that are grids of OpenVDB files, and their boxes; whose file is
+// damaged or whose grid is too large is refused by its `error`. Error(kUsage) as MakePlan's.
+void FindTilesOfGrids(const Job& job, const Contract& contract, std::vector<InputHeader>& inputs,
+                      int threads);
+
 // What an item has of its input and output alone; these are moved from.
 Item NewItem(InputHeader& input, std::string& output);
 

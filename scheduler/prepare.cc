@@ -48,16 +48,18 @@ std::vector<InputHeader> ReadHeadersOf(const Job& job, const std::vector<std::st
                                        Ledger* ledger) {
   // Asked one by one rather than all at first: a job may have 100,000 inputs.
   std::mutex asking;  // the ledger is used by one thread at a time
-  return ReadHeaders(paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
-                     [&](const std::string& path, const FileStamp& stamp) -> const Header* {
-                       if (ledger == nullptr) return nullptr;
-                       thread_local Header header;  // copied before this thread asks again
-                       const std::lock_guard lock(asking);
-                       const auto known = ledger->FindInput(path);
-                       if (!known || known->stamp != stamp) return nullptr;
-                       header = known->header;
-                       return &header;
-                     });
+  return ReadHeaders(
+      paths, job.input.raw, FormatOfExtension(job.outputs[0].path), UsableCpus(),
+      [&](const std::string& path, const FileStamp& stamp) -> const Header* {
+        if (ledger == nullptr) return nullptr;
+        thread_local Header header;  // copied before this thread asks again
+        const std::lock_guard lock(asking);
+        const auto known = ledger->FindInput(path);
+        if (!known || known->stamp != stamp) return nullptr;
+        header = known->header;
+        return &header;
+      },
+      job.input.grids);
 }
 
 int NaturalDims(const std::vector<InputHeader>& inputs) {
@@ -139,7 +141,10 @@ Prepared Prepare(const Job& job, Ledger* ledger) {
     Remember(inputs, job.outputs[0].allow_losses, *ledger);
   }
   Contract contract;
-  if (infer) contract = CompleteContract(job, prepared.model, inputs, prepared.warnings);
+  if (infer) {
+    contract = CompleteContract(job, prepared.model, inputs, prepared.warnings);
+    FindTilesOfGrids(job, contract, inputs, UsableCpus());
+  }
   std::vector<std::string> outputs =
       job.task == Task::kMeasure ? RangeFiles(job, paths) : ExpandOutputs(job, paths);
   std::vector<std::string>().swap(paths);  // a job may have 100,000

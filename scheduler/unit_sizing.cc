@@ -57,25 +57,39 @@ std::string TooManyUnits(const Item& item, const std::string& units) {
          "execution.unit_memory, or cut the input into parts";
 }
 
+// Tiles that are run at, at one pass.
+int64_t TilesOf(const Item& item, const Tiling& tiling) {
+  return item.grid.tiles ? static_cast<int64_t>(item.grid.tiles->size())
+                         : GridTiles(item.header.shape, tiling);
+}
+
+// Output voxels that the units have sums of, at most.
+Wide SumVoxels(const Item& item, const Tiling& tiling) {
+  const Wide box = Product(OutputShape(item.header.shape, tiling));
+  if (!item.grid.tiles) return box;
+  return std::min(box, Wide{TilesOf(item, tiling)} * Product(OutputShape(tiling.tile, tiling)));
+}
+
 // Why an item is beyond what can be planned, or "". Headers may promise anything, so this is
 // decided before anything is made whose size depends on them.
 std::string BeyondPlanning(const Item& item, const ItemParams& params, int64_t unit_memory) {
   const Tiling& tiling = params.tiling;
-  Wide tiles = 1, windows = 0;
+  const Wide tiles = TilesOf(item, tiling);
+  Wide windows = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
     const Wide along = AxisTiles(item.header.shape[axis], tiling, axis);
     const Wide weights = tiling.scale[axis].Ceil(tiling.tile[axis]);
-    tiles *= along;
     windows += along * (weights * Wide{sizeof(float)} + kWindowBytes);
   }
   const Transfer& t = params.transfer;
-  const Wide voxels = Product(OutputShape(item.header.shape, tiling));
+  const Wide voxels = SumVoxels(item, tiling);
   const Wide sums = voxels * t.accumulators * Wide{sizeof(float)};
   const Wide units = std::max(tiles / MostTiles(tiling), sums / std::max<int64_t>(unit_memory, 1));
   if (units > kMostUnits) return TooManyUnits(item, "at least " + Digits(units));
   constexpr Wide kMostBytes = Wide{1} << 60;
-  const Wide samples = std::max(voxels * std::max(t.out_channels, t.accumulators),
-                                Wide{Product(item.header.shape)} * item.header.channels);
+  const Wide in = item.grid.tiles ? voxels : Wide{Product(item.header.shape)};
+  const Wide samples =
+      std::max(voxels * std::max(t.out_channels, t.accumulators), in * item.header.channels);
   if (samples * 8 > kMostBytes) {
     return Printable(item.input) + ": its " + ShapeToString(item.header.shape, item.header.dims) +
            " voxels make " + Digits(samples) + " samples, more than the limit of " +
@@ -92,7 +106,7 @@ std::string BeyondPlanning(const Item& item, const ItemParams& params, int64_t u
 
 void SetCosts(Item& item, const ItemParams& params, const ItemGeometry* geometry) {
   const Transfer& t = params.transfer;
-  const int64_t voxels = Product(OutputShape(item.header.shape, params.tiling));
+  const auto voxels = static_cast<int64_t>(SumVoxels(item, params.tiling));
   item.output_bytes = voxels * t.out_channels * static_cast<int64_t>(DTypeSize(t.out_dtype));
   item.seam_bytes = geometry != nullptr ? geometry->seam_bytes() : 0;
   item.scratch_bytes = 0;
@@ -122,7 +136,7 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
     if (!item.refused.empty()) continue;
     const ItemParams& params = plan.params[static_cast<size_t>(item.params)];
     item.refused = BeyondPlanning(item, params, unit_memory);
-    if (item.refused.empty()) total += GridTiles(item.header.shape, params.tiling);
+    if (item.refused.empty()) total += TilesOf(item, params.tiling);
   }
   plan.units = 0;
   plan.tiles = 0;
@@ -135,13 +149,14 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
     const ItemParams& params = plan.params[static_cast<size_t>(item.params)];
     const int64_t unit = TilesPerUnit(total, params.tiling);
     const int64_t grid = GridTiles(item.header.shape, params.tiling);
-    const int64_t accumulator = Product(OutputShape(item.header.shape, params.tiling)) *
-                                params.transfer.accumulators * int64_t{sizeof(float)};
+    const int64_t tiles = TilesOf(item, params.tiling);
+    const Wide accumulator = Wide{Product(OutputShape(item.header.shape, params.tiling))} *
+                             params.transfer.accumulators * Wide{sizeof(float)};
     item.sizing = UnitSizing{};
     item.sizing.tiles = unit;
     item.sizing.accumulator_bytes = unit_memory;
     item.sizing.channels = params.transfer.accumulators;
-    if (grid <= unit && accumulator <= unit_memory) {
+    if (tiles <= unit && accumulator <= unit_memory) {
       // One unit that writes the output itself: cutting it finer would cost a detour over bricks.
       item.infer_units = 1;
       item.staged = false;
@@ -150,7 +165,7 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
       // The small units for balance at the end lie in the last fifth of every item, not of the job:
       // an item's place in the job must not decide its blocks, hence its key.
       item.sizing.tail_begin = grid - grid / kTailShare;
-      const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing);
+      const ItemGeometry geometry(item.header.shape, params.tiling, item.sizing, item.grid.tiles);
       if (geometry.units() > kMostUnits) {
         item.refused = TooManyUnits(item, std::to_string(geometry.units()));
         return false;
@@ -159,7 +174,7 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
       item.staged = item.header.access == Access::kRows && item.infer_units > 1;
       SetCosts(item, params, &geometry);
     }
-    item.tiles = grid * ModelPasses(params.transfer);
+    item.tiles = tiles * ModelPasses(params.transfer);
     plan.tiles += item.tiles;
     plan.units += item.units();
   }

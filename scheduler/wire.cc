@@ -118,6 +118,8 @@ Json ToJson(const UnitWork& work) {
   Put(json, "kind", work.kind, usual.kind);
   Put(json, "item", work.item, usual.item);
   Put(json, "params", work.params, usual.params);
+  Put(json, "grid", work.grid, usual.grid);
+  Put(json, "tiles", work.tiles, usual.tiles);
   Put(json, "block", work.block, usual.block);
   Put(json, "whole", work.whole, usual.whole);
   Put(json, "stage_file", work.stage_file, usual.stage_file);
@@ -143,6 +145,8 @@ UnitWork UnitWorkFromJson(const Json& json) {
     GetEnum(json, "kind", UnitKind::kFinish, work.kind);
     Get(json, "item", work.item);
     Get(json, "params", work.params);
+    Get(json, "grid", work.grid);
+    Get(json, "tiles", work.tiles);
     Get(json, "block", work.block);
     Get(json, "whole", work.whole);
     Get(json, "stage_file", work.stage_file);

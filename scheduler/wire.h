@@ -64,6 +64,8 @@ struct UnitWork {
   Header header;
   int32_t params = 0;
   UnitSizing sizing;
+  std::string grid;        // label of the grid, of which the worker itself finds the tiles
+  int64_t tiles = 0;       // infer of a grid: model runs
   int64_t block = 0;       // infer
   bool whole = false;      // infer: the item's only unit, writes the output itself
   std::string stage_file;  // stage: to be written; infer of a staged item: to be read

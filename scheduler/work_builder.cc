@@ -34,6 +34,7 @@ UnitWork WorkBuilder::Build(const UnitQueue::Grant& grant) {
   work.header = item.header;
   work.params = item.params;
   work.sizing = item.sizing;
+  work.grid = item.grid.label;
   work.block = grant.block;
   work.whole = grant.kind == UnitKind::kInfer && item.infer_units == 1;
   if (grant.kind == UnitKind::kStage) {
@@ -47,6 +48,7 @@ UnitWork WorkBuilder::Build(const UnitQueue::Grant& grant) {
   }
   if (grant.kind == UnitKind::kInfer && !work.whole)
     work.brick_key = BrickKey(grant.item, grant.block);
+  if (!work.grid.empty()) work.tiles = TilesOf({grant.item, grant.kind, grant.block});
   if (grant.kind == UnitKind::kAssemble) AddBricks(grant, work);
   return work;
 }

@@ -43,8 +43,9 @@ class Assembler {
       });
     };
     for (const SeamCell& cell : cells) {
+      if (cell.units.empty()) continue;  // of a sparse item: nothing that counts
       const View part = out.Crop(Shift(cell.box, Negative(band.begin)));
-      if (cell.units.size() == 1) {
+      if (cell.interior) {
         add([this, &cell, part] { FillInterior(cell, part); });
         continue;
       }
@@ -108,9 +109,27 @@ WriteSpec SpecOf(const UnitEnv& env, UnitTask& task, const Index& shape) {
   return spec;
 }
 
+Done Publish(const UnitEnv& env, UnitTask& task, OutputFile& file) {
+  StageScope scope(env, task, Stage::kWrite, file.size());
+  Done done;
+  done.file = task.work().output;
+  done.published = file.Publish(Durability::kFsync, RenameGuard(env, task));
+  FaultPoint(FaultPlace::kPublish);
+  return done;
+}
+
+Done AssembleSparse(const UnitEnv& env, UnitTask& task) {
+  OpenSparse(env, task);
+  Assembler assembler(env, task);
+  OutputFile file(task.work().output, task.attempt);
+  WriteSparse(env, task, file, [&](const Box& box, const View& out) { assembler.Fill(box, out); });
+  return Publish(env, task, file);
+}
+
 }  // namespace
 
 Done RunAssemble(const UnitEnv& env, UnitTask& task) {
+  if (!task.work().grid.empty()) return AssembleSparse(env, task);
   const Index& shape = task.geometry->grid().output_shape;
   Assembler assembler(env, task);
   const WriteSpec spec = SpecOf(env, task, shape);
@@ -149,12 +168,7 @@ Done RunAssemble(const UnitEnv& env, UnitTask& task) {
     StageScope scope(env, task, Stage::kEncode);
     writer->Finish();
   }
-  StageScope scope(env, task, Stage::kWrite, file.size());
-  Done done;
-  done.file = task.work().output;
-  done.published = file.Publish(Durability::kFsync, RenameGuard(env, task));
-  FaultPoint(FaultPlace::kPublish);
-  return done;
+  return Publish(env, task, file);
 }
 
 }  // namespace tilery

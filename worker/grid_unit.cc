@@ -1,8 +1,5 @@
 #include "worker/grid_unit.h"
 
-#include <optional>
-#include <utility>
-
 #include "io/error.h"
 #include "io/tvdb_file.h"
 #include "io/vdb_file.h"
@@ -12,23 +9,6 @@
 #include "worker/publish.h"
 
 namespace tilery {
-namespace {
-
-// Opens the unit's input, as OpenUnchanged() does for samples.
-template <typename File>
-File OpenGrids(const UnitWork& work) {
-  std::optional<File> file;
-  try {
-    file.emplace(work.input);
-  } catch (const Error& e) {
-    if (e.fault() == Fault::kInput) CheckUnchanged(work.input, work.stamp);
-    throw;
-  }
-  CheckSame(work.input, work.stamp, file->file().stamp());
-  return *std::move(file);
-}
-
-}  // namespace
 
 Done RunGrids(const UnitEnv& env, UnitTask& task) {
   const UnitWork& work = task.work();
@@ -46,17 +26,18 @@ Done RunGrids(const UnitEnv& env, UnitTask& task) {
                          scope.AddBytes(bytes);
                          ++env.bands;
                        }};
+    const auto open_vdb = [&] { return OpenGridsUnchanged<VdbFile>(work.input, work.stamp); };
     switch (grids.kind) {
       case GridTask::Kind::kMeasure: {
-        const std::string ranges = RangesToBytes(MeasureGrids(OpenGrids<VdbFile>(work), how));
+        const std::string ranges = RangesToBytes(MeasureGrids(open_vdb(), how));
         out.Write(std::as_bytes(std::span(ranges)));
         break;
       }
       case GridTask::Kind::kCompress:
-        CompressGrids(OpenGrids<VdbFile>(work), out, grids.bounds, how);
+        CompressGrids(open_vdb(), out, grids.bounds, how);
         break;
       case GridTask::Kind::kDecompress:
-        DecompressGrids(OpenGrids<TvdbFile>(work), out, how);
+        DecompressGrids(OpenGridsUnchanged<TvdbFile>(work.input, work.stamp), out, how);
         break;
       case GridTask::Kind::kNone:
         throw Error(Fault::kInternal, "a unit of grids without a task");

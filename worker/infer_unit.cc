@@ -52,6 +52,12 @@ Published WriteOutput(const UnitEnv& env, UnitTask& task, const Metadata& metada
   const UnitWork& work = task.work();
   const ItemParams& params = env.params(work);
   OutputFile file(work.output, task.attempt);
+  if (task.sparse) {
+    WriteSparse(env, task, file,
+                [&](const Box& box, const View& out) { CopyView(samples.Crop(box), out); });
+    StageScope scope(env, task, Stage::kWrite, file.size());
+    return file.Publish(Durability::kFsync, RenameGuard(env, task));
+  }
   WriteSpec spec;
   spec.header = params.output;
   spec.header.shape = samples.shape;
@@ -95,6 +101,7 @@ InferInput ReadInput(const UnitEnv& env, UnitTask& task) {
   FaultPoint(FaultPlace::kRead);
   CheckWanted(env, task);
   const UnitWork& work = task.work();
+  if (!work.grid.empty()) OpenSparse(env, task);
   const Header& header = work.header;
   // Rows come in order only, so the whole item is read; a plan lets only small items be read so.
   const bool staged = !work.stage_file.empty();
@@ -108,7 +115,10 @@ InferInput ReadInput(const UnitEnv& env, UnitTask& task) {
       DenseView(buffer.get(), header.dtype, header.channels, box.shape(), Layout::kInterleaved);
 
   InferInput input;
-  if (staged) {
+  if (task.sparse) {
+    StageScope scope(env, task, Stage::kDecode, view.bytes());
+    task.sparse->Read(box, view);
+  } else if (staged) {
     StageScope scope(env, task, Stage::kRead, view.bytes());
     // Units are numbered stage, infer 0..n-1 (scheduler/plan.h).
     const int64_t stage_unit = task.lease.unit - 1 - work.block;

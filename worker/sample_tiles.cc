@@ -55,7 +55,10 @@ void ReadBox(Reader& reader, const Box& box, const View& out) {
 }  // namespace
 
 std::vector<float> SampleTiles(const UnitWork& work, const ItemParams& params, int64_t most) {
-  const ItemGeometry geometry(work.header.shape, params.tiling, work.sizing);
+  std::shared_ptr<const SparseItem> sparse;
+  if (!work.grid.empty()) sparse = std::make_shared<const SparseItem>(work, params.tiling);
+  const ItemGeometry geometry(work.header.shape, params.tiling, work.sizing,
+                              sparse ? sparse->tiles().tiles : nullptr);
   if (work.block < 0 || work.block >= geometry.units()) {
     throw Error(Fault::kInternal,
                 Printable(work.input) + " has no block " + std::to_string(work.block));
@@ -73,7 +76,6 @@ std::vector<float> SampleTiles(const UnitWork& work, const ItemParams& params, i
   UnitTask task;
   task.lease.work = work;
   task.lease.work.params = 0;
-  const std::unique_ptr<Reader> reader = OpenUnchanged(env, task);
 
   Box box;
   for (int64_t run = 0; run < runs; ++run) box = Hull(box, SourcesOf(grid, order.At(run).tile));
@@ -82,7 +84,11 @@ std::vector<float> SampleTiles(const UnitWork& work, const ItemParams& params, i
   std::vector<std::byte> samples(static_cast<size_t>(box.voxels() * voxel_bytes));
   const View view =
       DenseView(samples.data(), header.dtype, header.channels, box.shape(), Layout::kInterleaved);
-  ReadBox(*reader, box, view);
+  if (sparse) {
+    sparse->Read(box, view);
+  } else {
+    ReadBox(*OpenUnchanged(env, task), box, view);
+  }
 
   const InputTables tables(transfer);
   GatherSource source{view, box, &grid, &tables, false};

@@ -15,6 +15,7 @@
 #include "pipeline/profile.h"
 #include "scheduler/wire.h"
 #include "worker/outcome.h"
+#include "worker/sparse_items.h"
 
 namespace tilery {
 
@@ -31,6 +32,7 @@ struct UnitEnv {
   HostBuffers* inputs = nullptr;   // the device copies from these
   HostBuffers* buffers = nullptr;  // all else
   int64_t epoch = 0;
+  mutable SparseItems sparse_items;
   ThreadPool* encoders = nullptr;         // of all outputs; null: the writing thread encodes
   std::function<bool()> lease_is_young;   // thread-safe: the right to rename
   std::atomic<bool> stopping{false};      // the worker ends: abandon everything
@@ -58,8 +60,9 @@ class BrickArrivals {
 struct UnitTask {
   Lease lease;
   std::string attempt;  // scheduler/attempt_name.h: part of all temporary names
-  std::shared_ptr<const ItemGeometry> geometry;
-  int64_t tiles = 0;  // model runs
+  std::shared_ptr<const ItemGeometry> geometry;  // of a grid: once its file was looked through
+  std::shared_ptr<const SparseItem> sparse;      // of a grid, likewise
+  int64_t tiles = 0;                             // model runs
   std::atomic<bool> dropped{false};
   std::atomic<Stage> stage{Stage::kRead};
   BrickArrivals arrivals;  // assemble

@@ -185,6 +185,10 @@ struct UnitRunner::Impl {
       return;
     }
     if (!engine) throw Error(Fault::kInternal, "a unit with tiles in a job without a model");
+    if (!work.grid.empty()) {  // looking through its file takes a while: OpenSparse() does it
+      task.tiles = work.tiles;
+      return;
+    }
     {
       const std::lock_guard lock(mutex);
       task.geometry = geometries.Get(work.header.shape, params.tiling, work.sizing);

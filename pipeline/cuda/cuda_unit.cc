@@ -46,6 +46,12 @@ UnitState::UnitState(const InferWork& work, std::shared_ptr<const TransferTables
       input_(LookAtInput(work_, tables_->tables, order_)),
       restores_(input_.source.replace_nonfinite &&
                 tables_->transfer.nonfinite == Transfer::NonFinite::kKeep) {
+  // The kernels number tiles by their place in the unit's box, and finish voxels by it.
+  if (!order_.is_whole()) {
+    throw Error(Fault::kUsage, work_.item_name +
+                                   ": grids of OpenVDB files are not run on GPUs yet; choose "
+                                   "execution.devices: cpu (--devices cpu)");
+  }
   MakeTables();
 }
 

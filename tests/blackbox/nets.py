@@ -12,12 +12,12 @@ import models
 
 
 class Conv3(nn.Module):
-    """Two 3x3x3 convolutions, two classes: radius 2."""
+    """Two 3x3x3 convolutions: radius 2."""
 
-    def __init__(self):
+    def __init__(self, channels: int = 2):
         super().__init__()
         torch.manual_seed(5)
-        self.n = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 2, 3, padding=1))
+        self.n = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, channels, 3, padding=1))
 
     def forward(self, x):
         return self.n(x)
@@ -58,7 +58,7 @@ class DenseUpscaler(nn.Module):
 
 BY_NAME = {
     "identity": models.Identity, "nearest4": models.Nearest4, "mean8": models.Mean8, "ramp2d": models.Ramp2d,
-    "ramp3d": models.Ramp3d, "conv": models.Conv, "conv3": Conv3, "unet": lambda: models.UNet(2),
+    "ramp3d": models.Ramp3d, "conv": models.Conv, "conv3": Conv3, "filter3": lambda: Conv3(1), "unet": lambda: models.UNet(2),
     "throws": models.ThrowsOnBright, "nan": models.NanOnBright, "needs8": models.Needs8, "slow": lambda: models.Slow(120),
     "times": models.Times, "relative": models.Relative, "other_slot": models.OtherSlot,
 }

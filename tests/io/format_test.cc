@@ -115,7 +115,7 @@ TEST_F(FormatTest, WhatAFormatCantHoldIsSaidWithWhatItCan) {
   header.channels = 0;
   EXPECT_NE(WhyNot("npy", header), "");
   const std::string unknown = ErrorOf(Fault::kUsage, [&] { WhyNot("gif", header); });
-  EXPECT_NE(unknown.find("png, jpeg, tiff, npy, nifti and raw"), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("png, jpeg, tiff, npy, nifti, vdb and raw"), std::string::npos) << unknown;
 }
 
 TEST_F(FormatTest, AWriterForWhatTheFormatCantHoldIsRefused) {

@@ -3,6 +3,10 @@
 
     vdb_opinion.py make FOLDER       writes FOLDER/*.vdb, prints their names
     vdb_opinion.py frames FOLDER N   writes a sequence FOLDER/puff.0001.vdb, ...: a cloud that grows and drifts
+    vdb_opinion.py sparse FILE       writes grids with much nothing in between: "cloud", "surface"
+    vdb_opinion.py only A NAME B     writes one grid of A as B
+    vdb_opinion.py dense FILE NAME X Y Z EDGE OUT
+                                     writes a cube of a grid as .npy [z,y,x], and as OUT.active.npy where it is active
     vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
     vdb_opinion.py sides A B NAME...  prints the names of grids whose active values keep their sign and the background
     vdb_opinion.py unclassed A B NAME  writes a grid of A, without its class, as B
@@ -86,6 +90,42 @@ def frames(folder, count):
             grid.transform = vdb.createLinearTransform(voxelSize=0.05)
             grid["frame"] = frame
         vdb.write(str(folder / f"puff.{frame:04}.vdb"), grids=[density, velocity], metadata={"shot": "s020"})
+
+
+def sparse(path):
+    """A fog in three places far from each other, with active tiles, and a level set."""
+    rng = np.random.default_rng(3)
+    cloud = vdb.FloatGrid()
+    cloud.name, cloud.gridClass = "cloud", vdb.GridClass.FOG_VOLUME
+    for corner, edge in (((-70, -45, -90), 31), ((40, 60, 20), 25), ((100, -80, 110), 9)):
+        values = rng.uniform(0, 2, (edge,) * 3).astype(np.float32)
+        cloud.copyFromArray(np.where(rng.uniform(size=values.shape) < 0.7, values, 0), ijk=corner, tolerance=0)
+    cloud.fill((0, 0, 0), (31, 15, 7), 1.25)  # whole leaves of one value: tiles
+    cloud.transform, cloud["artist"] = vdb.createLinearTransform(voxelSize=0.25), "somebody"
+    surface = vdb.createLevelSetSphere(radius=20.0, voxelSize=1.0, halfWidth=3.0, center=(-4.0, 7.0, 1.0))
+    surface.name, surface.saveFloatAsHalf = "surface", True
+    vdb.write(path, grids=[surface, cloud], metadata={"shot": "s030"})
+
+
+def only(path, name, to):
+    grids, metadata = vdb.readAll(path)
+    vdb.write(to, grids=[grid for grid in grids if grid.name == name], metadata=metadata)
+
+
+def dense(path, name, x, y, z, edge, out):
+    grid = vdb.read(path, name)
+    corner, shape = (int(x), int(y), int(z)), (int(edge),) * 3
+    values = np.zeros(shape, np.float32)
+    grid.copyToArray(values, ijk=corner)
+    mask = vdb.FloatGrid()
+    for c in grid.citerOnValues():
+        mask.fill(c.min, c.max, 1.0)
+    ones = np.zeros(shape, np.float32)
+    mask.copyToArray(ones, ijk=corner)
+    active = ones > 0
+    assert active.sum() == grid.activeVoxelCount(), "the cube has all that is active"
+    np.save(out, values.transpose(2, 1, 0))
+    np.save(out + ".active", active.transpose(2, 1, 0))
 
 
 def text(value):
@@ -180,6 +220,12 @@ if __name__ == "__main__":
         make(pathlib.Path(sys.argv[2]))
     elif sys.argv[1] == "frames":
         frames(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
+    elif sys.argv[1] == "sparse":
+        sparse(sys.argv[2])
+    elif sys.argv[1] == "only":
+        only(*sys.argv[2:])
+    elif sys.argv[1] == "dense":
+        dense(*sys.argv[2:])
     elif sys.argv[1] == "sides":
         sides(*sys.argv[2:])
     elif sys.argv[1] == "unclassed":

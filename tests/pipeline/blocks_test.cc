@@ -126,6 +126,64 @@ TEST(ItemGeometry, AUnitsInteriorAndSeamsMakeUpItsCover) {
   }
 }
 
+TEST(ItemGeometry, OfASparseItemOnlyBlocksWithTilesAreUnits) {
+  RandomTiling random(8);
+  for (int round = 0; round < 300; ++round) {
+    const Case c = RandomCase(random);
+    SCOPED_TRACE(Describe(c));
+    const ItemGeometry all(c.shape, c.tiling, c.sizing);
+    TileSet tiles;
+    for (int64_t tile = 0; tile < all.grid().tiles(); ++tile) {
+      if (random.Pick(0, 3) == 0) tiles.push_back(tile);
+    }
+    if (tiles.empty()) tiles.push_back(random.Pick(0, all.grid().tiles() - 1));
+    const ItemGeometry sparse(c.shape, c.tiling, c.sizing, std::make_shared<const TileSet>(tiles));
+
+    std::map<Index, int64_t> of_all;  // first tile of a block -> its unit, among those with tiles
+    TileSet listed;
+    for (int64_t unit = 0; unit < sparse.units(); ++unit) {
+      of_all[sparse.unit_tiles(unit).begin] = unit;
+      const auto own = sparse.listed_tiles(unit);
+      ASSERT_FALSE(own.empty());
+      ASSERT_EQ(sparse.tiles_of(unit), static_cast<int64_t>(own.size()));
+      ASSERT_TRUE(std::is_sorted(own.begin(), own.end()));
+      for (const int64_t tile : own) {
+        const Index at = sparse.grid().tile_at(tile);
+        ASSERT_TRUE(sparse.unit_tiles(unit).contains({at, {at[0] + 1, at[1] + 1, at[2] + 1}}));
+      }
+      listed.insert(listed.end(), own.begin(), own.end());
+    }
+    std::sort(listed.begin(), listed.end());
+    ASSERT_EQ(listed, tiles);
+
+    // The cells are those of the whole partition, without the units that are none.
+    const Box whole = Box::Whole(all.grid().output_shape);
+    const std::vector<SeamCell> expected = all.cells(whole), cells = sparse.cells(whole);
+    ASSERT_EQ(cells.size(), expected.size());
+    for (size_t i = 0; i < cells.size(); ++i) {
+      ASSERT_EQ(cells[i].box, expected[i].box);
+      std::vector<int64_t> units;
+      for (const int64_t unit : expected[i].units) {
+        const auto found = of_all.find(all.unit_tiles(unit).begin);
+        if (found != of_all.end()) units.push_back(found->second);
+      }
+      ASSERT_EQ(cells[i].units, units);
+      ASSERT_EQ(cells[i].interior, expected[i].interior && !units.empty());
+    }
+    int64_t seam_voxels = 0;
+    for (int64_t unit = 0; unit < sparse.units(); ++unit) {
+      int64_t voxels = sparse.interior(unit).voxels();
+      for (const SeamCell& cell : sparse.seams(unit)) {
+        ASSERT_TRUE(AsSet(cell.units).contains(unit));
+        voxels += cell.box.voxels();
+        seam_voxels += cell.box.voxels();
+      }
+      ASSERT_EQ(voxels, sparse.unit_cover(unit).voxels());
+    }
+    ASSERT_EQ(sparse.seam_bytes(), seam_voxels * c.sizing.channels * 4);
+  }
+}
+
 TEST(ItemGeometry, UnitsPartitionTheTilesWithinTheirBounds) {
   RandomTiling random(7);
   for (int round = 0; round < 600; ++round) {
