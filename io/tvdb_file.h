@@ -1,7 +1,7 @@
 // The container of compressed grids (.tvdb): pieces of bytes with an index at the end.
 //
 //   header   8 bytes  8A 54 56 44 42 0D 0A 1A  ("TVDB" in what tells damaged text transfers)
-//            u32      version of the format, 2
+//            u32      version of the format, 3
 //            u32      0
 //   pieces   one after the other
 //   index    for each piece in their order: u32 kind, u32 grid, i32 x, i32 y, i32 z, u64 bytes,
@@ -51,7 +51,7 @@ class TvdbWriter {
 // Error(kInput) with path and place.
 class TvdbFile {
  public:
-  static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kVersion = 3;
   explicit TvdbFile(const std::filesystem::path& path);
 
   const InputFile& file() const { return file_; }

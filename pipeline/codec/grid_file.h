@@ -11,6 +11,7 @@
 #include "io/vdb_file.h"
 #include "pipeline/codec/grid_bounds.h"
 #include "pipeline/codec/grid_pieces.h"
+#include "pipeline/codec/region.h"
 
 namespace tilery {
 
@@ -21,6 +22,10 @@ struct GridWork {
   // Called on the caller's thread after each region, with the bytes of values it holds; what it
   // throws ends the work.
   std::function<void(int64_t bytes)> step;
+
+  void Step(const Region& region) const {
+    if (step) step(static_cast<int64_t>(region.values.size()));
+  }
 };
 
 // What became of a grid.

@@ -5,6 +5,7 @@
 
 #include "io/byte_packer.h"
 #include "io/error.h"
+#include "pipeline/codec/context_network.h"
 
 namespace tilery {
 namespace {
@@ -67,7 +68,66 @@ class Taker {
   ByteUnpacker bytes_;
 };
 
+// How whole numbers are coded.
+enum class NumberCoding : uint8_t { kAdaptive = 0, kContext = 1 };
+
+// The weights of a component that there are: of its neighbours, of as many components before it as
+// there are, and of one.
+template <typename Component, typename Use>
+void ForWeights(Component& component, size_t index, const Use& use) {
+  const size_t before = kContextCausal + index * kContextAround;
+  for (size_t i = 0; i < kContextTerms; ++i) {
+    if (i < before || i + 1 == kContextTerms) use(component.weights[i]);
+  }
+}
+
+void PutCoding(BytePacker* out, const RegionCoding& coding) {
+  const bool context = !coding.contexts.empty();
+  out->Put(static_cast<uint8_t>(context ? NumberCoding::kContext : NumberCoding::kAdaptive));
+  for (const ValueWeights& weights : coding.weights) {
+    for (const int16_t weight : weights) out->Put(weight);
+  }
+  if (context) out->Put(ContextModelHash());
+  for (size_t c = 0; c < coding.contexts.size(); ++c) {
+    ForWeights(coding.contexts[c], c, [out](int16_t weight) { out->Put(weight); });
+    out->Put(coding.contexts[c].least);
+    out->Put(coding.contexts[c].most);
+  }
+}
+
+void TakeCoding(Taker* in, RegionCoding* coding) {
+  const auto components = static_cast<size_t>(coding->numbers.components);
+  switch (static_cast<NumberCoding>(in->Get<uint8_t>())) {
+    case NumberCoding::kAdaptive:
+      coding->weights.resize(components);
+      for (ValueWeights& weights : coding->weights) {
+        for (int16_t& weight : weights) weight = in->Get<int16_t>();
+      }
+      return;
+    case NumberCoding::kContext:
+      if (in->Get<uint64_t>() != ContextModelHash())
+        Refuse("that was made with another context model: read it with the version that made it");
+      if (components > kContextComponents) Refuse("of too many components");
+      coding->contexts.resize(components);
+      for (size_t c = 0; c < components; ++c) {
+        ContextComponent& component = coding->contexts[c];
+        component = {};
+        ForWeights(component, c, [in](int16_t& weight) { weight = in->Get<int16_t>(); });
+        component.least = in->Get<int32_t>();
+        component.most = in->Get<int32_t>();
+      }
+      return;
+  }
+  Refuse("whose numbers are coded in an unknown way");
+}
+
 }  // namespace
+
+size_t CodingBytes(const RegionCoding& coding) {
+  BytePacker out;
+  PutCoding(&out, coding);
+  return out.bytes().size();
+}
 
 UpperWriter::UpperWriter(const RegionCoding& coding, GridPiece* piece)
     : piece_(piece), coder_(&piece->upper_stream), model_(VdbLevel::kUpper, coding.background) {}
@@ -127,9 +187,7 @@ std::vector<std::byte> PackGrid(const GridPiece& piece) {
     PutNumber(&out, piece.coding.bound);
     PutNumber(&out, piece.coding.step);
     out.Put(static_cast<uint8_t>(piece.coding.limit > 0 ? 1 : 0));
-    for (const ValueWeights& weights : piece.coding.weights) {
-      for (const int16_t weight : weights) out.Put(weight);
-    }
+    PutCoding(&out, piece.coding);
     for (const double number : {piece.least, piece.most, piece.error.most, piece.error.squares})
       PutNumber(&out, number);
     out.Put(piece.error.numbers);
@@ -173,10 +231,7 @@ GridPiece UnpackGrid(std::span<const std::byte> bytes) {
     if (!(coding.bound >= 0) || !(coding.step >= 0) || !std::isfinite(coding.step))
       Refuse("with a bound that is none");
     if (in.Get<uint8_t>() != 0) coding.limit = LevelSetLimit(coding);
-    coding.weights.resize(static_cast<size_t>(numbers->components));
-    for (ValueWeights& weights : coding.weights) {
-      for (int16_t& weight : weights) weight = in.Get<int16_t>();
-    }
+    TakeCoding(&in, &coding);
     for (double* number : {&piece.least, &piece.most, &piece.error.most, &piece.error.squares})
       *number = in.Number();
     piece.error.numbers = in.Get<int64_t>();

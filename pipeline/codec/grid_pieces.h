@@ -67,6 +67,9 @@ class UpperReader {
   InnerNodeModel model_;
 };
 
+// What a grid tells of how its whole numbers are coded.
+size_t CodingBytes(const RegionCoding& coding);
+
 std::vector<std::byte> PackFile(const FilePiece& piece);
 std::vector<std::byte> PackGrid(const GridPiece& piece);
 // Error(kInput), without a path, for bytes that can be no such piece.

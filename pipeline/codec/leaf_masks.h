@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +16,12 @@ namespace tilery {
 
 // Of 8^3 voxels: bit (y * 8 + z) of word x.
 using LeafMask = std::array<uint64_t, 8>;
+
+inline int CountOn(const LeafMask& mask) {
+  int count = 0;
+  for (const uint64_t word : mask) count += std::popcount(word);
+  return count;
+}
 
 // Encoder and decoder have to be told of the same leaves in the same order. Not thread-safe.
 class LeafMaskModel {

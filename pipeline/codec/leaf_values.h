@@ -14,15 +14,11 @@
 #include <tuple>
 #include <vector>
 
+#include "pipeline/codec/block_numbers.h"
 #include "pipeline/codec/leaf_masks.h"
 #include "pipeline/codec/range_coder.h"
 
 namespace tilery {
-
-// Leaves are coded in blocks of 4^3, each on its own.
-inline constexpr int kBlockLeaves = 4;
-// Larger ones have to be coded in another way: sixteenths of them stay within 32 bits.
-inline constexpr int32_t kLargestCodedValue = 1 << 26;
 
 // Weights of the 13 neighbours and of one, in 1/4096.
 using ValueWeights = std::array<int16_t, 14>;

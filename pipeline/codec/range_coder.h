@@ -6,6 +6,7 @@
 // 48 bits, so that probabilities of 16 bits lose nothing.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +56,14 @@ class RangeEncoder {
       while (range_ < kLeast) Shift();
     }
   }
+  // One of several outcomes, which has `part` of 1 << AdaptiveBit::kBits, at least 1, behind
+  // `below` of those before it. The last one gets what division leaves.
+  void EncodePart(uint32_t below, uint32_t part) {
+    const uint64_t unit = range_ >> AdaptiveBit::kBits;
+    low_ += unit * below;
+    range_ = below + part == 1u << AdaptiveBit::kBits ? range_ - unit * below : unit * part;
+    while (range_ < kLeast) Shift();
+  }
   // Once, at the end. What is left out at the end reads as zeros.
   void Finish();
 
@@ -87,6 +96,18 @@ class RangeDecoder {
     model->Saw(bit);
     Fill();
     return bit;
+  }
+  // Which part of 1 << AdaptiveBit::kBits comes next: that of the outcome for which below <= Part()
+  // < below + part. To be followed by TakePart with these.
+  uint32_t Part() const {
+    constexpr uint64_t kMost = (1u << AdaptiveBit::kBits) - 1;
+    return static_cast<uint32_t>(std::min(code_ / (range_ >> AdaptiveBit::kBits), kMost));
+  }
+  void TakePart(uint32_t below, uint32_t part) {
+    const uint64_t unit = range_ >> AdaptiveBit::kBits;
+    code_ -= unit * below;
+    range_ = below + part == 1u << AdaptiveBit::kBits ? range_ - unit * below : unit * part;
+    Fill();
   }
   uint32_t DecodeRaw(int count) {
     uint32_t bits = 0;

@@ -4,8 +4,8 @@
 
 #include "io/byte_packer.h"
 #include "io/error.h"
-#include "pipeline/codec/block_coder.h"
 #include "pipeline/codec/inner_nodes.h"
+#include "pipeline/codec/leaf_rest.h"
 
 namespace tilery {
 namespace {
@@ -21,6 +21,23 @@ const LeafMask* Beside(const Region* other, int place) {
   index += static_cast<size_t>(
       std::popcount(other->node.children.words()[static_cast<size_t>(place) / 64] & below));
   return &other->masks[index];
+}
+
+// Seven bits to a byte, the lowest first; all but the last have the eighth bit set.
+void PutSize(BytePacker* out, size_t size) {
+  for (; size >= 128; size /= 128) out->Put(static_cast<uint8_t>(size % 128 + 128));
+  out->Put(static_cast<uint8_t>(size));
+}
+size_t TakeSize(std::span<const std::byte>* bytes) {
+  size_t size = 0;
+  for (int shift = 0; shift < 63; shift += 7) {
+    if (bytes->empty()) break;
+    const auto byte = std::to_integer<size_t>(bytes->front());
+    *bytes = bytes->subspan(1);
+    size |= (byte & 127) << shift;
+    if (byte < 128) return size;
+  }
+  throw Error(Fault::kInput, "a region that ends early");
 }
 
 }  // namespace
@@ -43,13 +60,33 @@ std::vector<RegionBlock> BlocksOf(const VdbNode& node) {
   return all;
 }
 
+RegionNumbers NumbersOf(const Region& region, const RegionCoding& coding, CodingError* error) {
+  RegionNumbers all;
+  all.raw.resize(region.masks.size());
+  const auto components = static_cast<size_t>(coding.numbers.components);
+  for (const RegionBlock& block : BlocksOf(region.node)) {
+    BlockNumbers numbers(components);
+    for (size_t i = 0; i < block.leaves.size(); ++i) {
+      const size_t leaf = block.leaves[i];
+      const LeafMask& mask = region.masks[leaf];
+      if (mask == LeafMask{}) continue;
+      if (AddLeaf(block.places[i], mask, region.LeafValues(leaf, coding.numbers), coding, &numbers,
+                  error)) {
+        all.leaves.push_back(leaf);
+        continue;
+      }
+      all.raw[leaf] = true;
+      if (error != nullptr) error->numbers += CountOn(mask) * coding.numbers.components;
+    }
+    if (!numbers.places.empty()) all.blocks.push_back(std::move(numbers));
+  }
+  return all;
+}
+
 std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
                                     const RegionCoding& coding, CodingError* error) {
+  const RegionNumbers numbers = NumbersOf(region, coding, error);
   BytePacker out;
-  const auto put = [&](const std::vector<std::byte>& stream) {
-    out.Put(static_cast<uint32_t>(stream.size()));
-    out.PutBytes(stream.data(), stream.size());
-  };
   {
     std::vector<std::byte> stream;
     RangeEncoder coder(&stream);
@@ -59,37 +96,37 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
     const VdbMask& children = region.node.children;
     for (int place = children.NextOn(0); place >= 0; place = children.NextOn(place + 1))
       masks.Encode(&coder, place, region.masks[leaf++], Beside(other, place));
+    LeafRestModel rest(coding);
+    for (leaf = 0; leaf < region.masks.size(); ++leaf)
+      rest.Encode(&coder, region.masks[leaf], region.LeafValues(leaf, coding.numbers),
+                  numbers.raw[leaf]);
     coder.Finish();
-    put(stream);
+    PutSize(&out, stream.size());
+    out.PutBytes(stream.data(), stream.size());
   }
-  for (const RegionBlock& block : BlocksOf(region.node)) {
-    std::vector<std::byte> stream;
-    RangeEncoder coder(&stream);
-    BlockCoder values(coding);
-    for (size_t i = 0; i < block.leaves.size(); ++i) {
-      const size_t leaf = block.leaves[i];
-      values.Encode(&coder, block.places[i], region.masks[leaf],
-                    region.LeafValues(leaf, coding.numbers), error);
-    }
-    coder.Finish();
-    put(stream);
+  for (const BlockNumbers& block : numbers.blocks) {
+    const std::vector<std::byte> stream = EncodeNumbers(block, coding);
+    PutSize(&out, stream.size());
+    out.PutBytes(stream.data(), stream.size());
   }
+  std::vector<std::byte> noise;
+  for (const size_t leaf : numbers.leaves)
+    AppendNoise(region.masks[leaf], region.LeafValues(leaf, coding.numbers), coding, &noise);
+  out.PutBytes(noise.data(), noise.size());
   return {out.bytes().begin(), out.bytes().end()};
 }
 
 Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, const Region* other,
                     const RegionCoding& coding, bool masks_only) {
-  const auto next = [&bytes] {
-    ByteUnpacker length(bytes);
-    const auto size = length.Get<uint32_t>();
-    if (length.failed() || size > length.left())
-      throw Error(Fault::kInput, "a region that ends early");
-    const auto stream = bytes.subspan(sizeof size, size);
-    bytes = bytes.subspan(sizeof size + size);
-    return stream;
+  const auto next = [&bytes](size_t size) {
+    if (size > bytes.size()) throw Error(Fault::kInput, "a region that ends early");
+    const auto part = bytes.first(size);
+    bytes = bytes.subspan(size);
+    return part;
   };
   Region region;
-  RangeDecoder coder(next());
+  const size_t size = TakeSize(&bytes);
+  RangeDecoder coder(next(size));
   InnerNodeModel(VdbLevel::kLower, coding.background).Decode(&coder, &region.node);
   region.node.origin = origin;
   LeafMaskModel masks;
@@ -99,15 +136,31 @@ Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, co
   if (masks_only) return region;
   const size_t leaf_bytes = kVdbLeafVoxels * coding.numbers.bytes();
   region.values.resize(region.masks.size() * leaf_bytes);
+  const auto values = [&](size_t leaf) {
+    return std::span(region.values).subspan(leaf * leaf_bytes, leaf_bytes);
+  };
+  LeafRestModel rest(coding);
+  std::vector<bool> raw(region.masks.size());
+  for (size_t leaf = 0; leaf < region.masks.size(); ++leaf)
+    raw[leaf] = rest.Decode(&coder, region.masks[leaf], values(leaf));
+  std::vector<size_t> told;
   for (const RegionBlock& block : BlocksOf(region.node)) {
-    RangeDecoder block_coder(next());
-    BlockCoder values(coding);
+    BlockNumbers numbers(static_cast<size_t>(coding.numbers.components));
+    const size_t first = told.size();
     for (size_t i = 0; i < block.leaves.size(); ++i) {
       const size_t leaf = block.leaves[i];
-      values.Decode(&block_coder, block.places[i], region.masks[leaf],
-                    std::span(region.values).subspan(leaf * leaf_bytes, leaf_bytes));
+      if (raw[leaf] || region.masks[leaf] == LeafMask{}) continue;
+      numbers.Add(block.places[i], region.masks[leaf]);
+      told.push_back(leaf);
     }
+    if (told.size() == first) continue;
+    DecodeNumbers(next(TakeSize(&bytes)), coding, &numbers);
+    for (size_t i = first; i < told.size(); ++i)
+      RestoreLeaf(numbers, i - first, coding, values(told[i]));
   }
+  for (const size_t leaf : told)
+    RestoreNoise(region.masks[leaf], next(NoiseBytes(region.masks[leaf], coding)), coding,
+                 values(leaf));
   if (!bytes.empty()) throw Error(Fault::kInput, "bytes follow a region");
   return region;
 }

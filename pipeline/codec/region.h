@@ -1,8 +1,9 @@
 // A region of a grid as bytes: one lower node (128^3 voxels) with its leaves, on its own.
 //
-//   u32 bytes of the first stream
-//   stream: the node (InnerNodeModel), then the masks of its leaves (LeafMaskModel)
-//   for each block of 4^3 leaves that has some, ascending: u32 bytes, stream: its leaves' values
+//   its bytes, stream: the node (InnerNodeModel), the masks of its leaves (LeafMaskModel), and what
+//     of the leaves is not told by whole numbers (LeafRestModel)
+//   for each block of 4^3 leaves that has whole numbers, ascending: its bytes, stream
+//   the low bits of exact values, as they are (AppendNoise)
 //
 // Streams are range coded. Blocks share no state, so they can be decoded side by side.
 #pragma once
@@ -28,6 +29,14 @@ struct Region {
     return std::span(values).subspan(leaf * bytes, bytes);
   }
 };
+
+// What of a region is told by whole numbers.
+struct RegionNumbers {
+  std::vector<BlockNumbers> blocks;  // those that have some, ascending
+  std::vector<size_t> leaves;        // in the order of the blocks
+  std::vector<bool> raw;             // by leaf: its active values are told by none
+};
+RegionNumbers NumbersOf(const Region& region, const RegionCoding& coding, CodingError* error);
 
 // `other`: a region at the same place of another grid, null if there is none. `error`: added to, if
 // there is one.

@@ -1,8 +1,11 @@
 #include "pipeline/codec/value_coding.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+
+#include "pipeline/codec/context_coder.h"
 
 namespace tilery {
 
@@ -86,16 +89,136 @@ std::optional<int32_t> Quantised(double value, const RegionCoding& coding) {
   return number;
 }
 
-void WholeNumbers(const LeafMask& mask, std::span<const std::byte> values, size_t component,
-                  const RegionCoding& coding, std::span<int32_t, 512> numbers) {
-  const size_t number = DTypeSize(coding.numbers.dtype), bytes = coding.numbers.bytes();
-  for (size_t voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
-    numbers[voxel] = 0;
-    if (!(mask[voxel / 64] >> (voxel % 64) & 1)) continue;
-    const std::byte* const at = &values[voxel * bytes + component * number];
-    numbers[voxel] = coding.step == 0
-                         ? static_cast<int32_t>(OrderedBits(at, coding) >> NoiseBits(coding))
-                         : Quantised(VdbNumberAt(at, coding.numbers.dtype), coding).value_or(0);
+namespace {
+
+// Calls use(voxel) for each that is on.
+template <typename Use>
+void ForActive(const LeafMask& mask, const Use& use) {
+  for (size_t x = 0; x < mask.size(); ++x) {
+    for (uint64_t bits = mask[x]; bits != 0; bits &= bits - 1)
+      use(64 * x + static_cast<size_t>(std::countr_zero(bits)));
+  }
+}
+
+template <typename Byte>
+Byte* NumberAt(std::span<Byte> values, size_t voxel, size_t component, const VdbNumbers& numbers) {
+  return &values[voxel * numbers.bytes() + component * DTypeSize(numbers.dtype)];
+}
+
+}  // namespace
+
+bool AddLeaf(int place, const LeafMask& mask, std::span<const std::byte> values,
+             const RegionCoding& coding, BlockNumbers* block, CodingError* error) {
+  CodingError here;
+  block->Add(place, mask);
+  bool told = true;
+  for (size_t c = 0; c < block->values.size(); ++c) {
+    BlockNumbers::Leaf& leaf = block->values[c].back();
+    ForActive(mask, [&](size_t voxel) {
+      const std::byte* const at = NumberAt(values, voxel, c, coding.numbers);
+      ++here.numbers;
+      if (coding.step == 0) {
+        leaf[voxel] = static_cast<int32_t>(OrderedBits(at, coding) >> NoiseBits(coding));
+        return;
+      }
+      const double value = VdbNumberAt(at, coding.numbers.dtype);
+      const auto number = Quantised(value, coding);
+      if (!number) {
+        told = false;
+        return;
+      }
+      leaf[voxel] = *number;
+      const double off = std::abs(Restored(*number, coding) - value);
+      here.most = std::max(here.most, off);
+      here.squares += off * off;
+    });
+  }
+  if (!told) {
+    block->places.pop_back();
+    block->masks.pop_back();
+    for (auto& component : block->values) component.pop_back();
+    return false;
+  }
+  if (error != nullptr) error->Add(here);
+  return true;
+}
+
+void RestoreLeaf(const BlockNumbers& block, size_t leaf, const RegionCoding& coding,
+                 std::span<std::byte> values) {
+  for (size_t c = 0; c < block.values.size(); ++c) {
+    const BlockNumbers::Leaf& from = block.values[c][leaf];
+    ForActive(block.masks[leaf], [&](size_t voxel) {
+      std::byte* const at = NumberAt(values, voxel, c, coding.numbers);
+      if (coding.step == 0) {
+        StoreOrdered(at, coding, int64_t{from[voxel]} << NoiseBits(coding));
+      } else {
+        StoreNumber(at, coding.numbers.dtype, Restored(from[voxel], coding));
+      }
+    });
+  }
+}
+
+void AppendNoise(const LeafMask& mask, std::span<const std::byte> values,
+                 const RegionCoding& coding, std::vector<std::byte>* noise) {
+  const int bits = coding.step == 0 ? NoiseBits(coding) : 0;
+  if (bits == 0) return;
+  for (size_t c = 0; c < static_cast<size_t>(coding.numbers.components); ++c) {
+    ForActive(mask, [&](size_t voxel) {
+      const int64_t ordered = OrderedBits(NumberAt(values, voxel, c, coding.numbers), coding);
+      for (int left = bits; left > 0; left -= 8)
+        noise->push_back(static_cast<std::byte>(ordered >> (left - 8) & 0xff));
+    });
+  }
+}
+
+size_t NoiseBytes(const LeafMask& mask, const RegionCoding& coding) {
+  const auto bytes = static_cast<size_t>(coding.step == 0 ? NoiseBits(coding) / 8 : 0);
+  return static_cast<size_t>(CountOn(mask) * coding.numbers.components) * bytes;
+}
+
+void RestoreNoise(const LeafMask& mask, std::span<const std::byte> noise,
+                  const RegionCoding& coding, std::span<std::byte> values) {
+  const int bits = coding.step == 0 ? NoiseBits(coding) : 0;
+  if (bits == 0) return;
+  const std::byte* next = noise.data();
+  for (size_t c = 0; c < static_cast<size_t>(coding.numbers.components); ++c) {
+    ForActive(mask, [&](size_t voxel) {
+      std::byte* const at = NumberAt(values, voxel, c, coding.numbers);
+      int64_t ordered = OrderedBits(at, coding);
+      for (int left = bits; left > 0; left -= 8)
+        ordered += std::to_integer<int64_t>(*next++) << (left - 8);
+      StoreOrdered(at, coding, ordered);
+    });
+  }
+}
+
+std::vector<std::byte> EncodeNumbers(const BlockNumbers& block, const RegionCoding& coding) {
+  std::vector<std::byte> bytes;
+  RangeEncoder coder(&bytes);
+  if (!coding.contexts.empty()) {
+    ContextCoder(coding.contexts).Encode(&coder, block);
+  } else {
+    for (size_t c = 0; c < block.values.size(); ++c) {
+      LeafValueModel model(coding.weights[c]);
+      for (size_t leaf = 0; leaf < block.places.size(); ++leaf)
+        model.Encode(&coder, block.places[leaf], block.masks[leaf], block.values[c][leaf]);
+    }
+  }
+  coder.Finish();
+  return bytes;
+}
+
+void DecodeNumbers(std::span<const std::byte> bytes, const RegionCoding& coding,
+                   BlockNumbers* block) {
+  RangeDecoder coder(bytes);
+  if (!coding.contexts.empty()) {
+    ContextCoder(coding.contexts).Decode(&coder, block);
+    return;
+  }
+  for (size_t c = 0; c < block->values.size(); ++c) {
+    LeafValueModel model(coding.weights[c]);
+    for (size_t leaf = 0; leaf < block->places.size(); ++leaf)
+      model.Decode(&coder, block->places[leaf], block->masks[leaf], block->values[c][leaf]);
   }
 }
 

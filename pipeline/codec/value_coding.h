@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/vdb_tree.h"
+#include "pipeline/codec/context_formulas.h"
 #include "pipeline/codec/leaf_masks.h"
 #include "pipeline/codec/leaf_values.h"
 
@@ -23,7 +24,9 @@ struct RegionCoding {
   double bound = 0, step = 0;
   // Of level sets: active values keep their sign and stay within this of 0. 0: no such rule.
   double limit = 0;
-  std::vector<ValueWeights> weights;  // one for each component
+  // One for each component, of one kind: how whole numbers are coded.
+  std::vector<ValueWeights> weights;       // under models that adapt (leaf_values.h)
+  std::vector<ContextComponent> contexts;  // under the context model (context_coder.h)
 };
 
 // How far the values that come back are from those that went in.
@@ -53,9 +56,27 @@ int NoiseBits(const RegionCoding& coding);
 
 void StoreNumber(std::byte* at, DType dtype, double value);  // kF32 or kF64
 
-// The whole numbers of one component of a leaf's active values; 0 for those that none tells.
-// `values`: 512 of RegionCoding::numbers.
-void WholeNumbers(const LeafMask& mask, std::span<const std::byte> values, size_t component,
-                  const RegionCoding& coding, std::span<int32_t, 512> numbers);
+// Adds a leaf with the whole numbers of its active values to a block; not if there is one that none
+// tells. `values`: 512 of RegionCoding::numbers. `error`: of what is added, added to, if there is
+// one.
+bool AddLeaf(int place, const LeafMask& mask, std::span<const std::byte> values,
+             const RegionCoding& coding, BlockNumbers* block, CodingError* error);
+// The other way round: the active values of a block's leaf.
+void RestoreLeaf(const BlockNumbers& block, size_t leaf, const RegionCoding& coding,
+                 std::span<std::byte> values);
+
+// The NoiseBits of the active values of a leaf, as bytes: component by component.
+void AppendNoise(const LeafMask& mask, std::span<const std::byte> values,
+                 const RegionCoding& coding, std::vector<std::byte>* noise);
+size_t NoiseBytes(const LeafMask& mask, const RegionCoding& coding);
+// Adds them to values that RestoreLeaf has made. `noise`: NoiseBytes.
+void RestoreNoise(const LeafMask& mask, std::span<const std::byte> noise,
+                  const RegionCoding& coding, std::span<std::byte> values);
+
+// A block as bytes, within `coding`. Decode fills the values of a block whose leaves are told; from
+// damaged bytes it may make any numbers.
+std::vector<std::byte> EncodeNumbers(const BlockNumbers& block, const RegionCoding& coding);
+void DecodeNumbers(std::span<const std::byte> bytes, const RegionCoding& coding,
+                   BlockNumbers* block);
 
 }  // namespace tilery

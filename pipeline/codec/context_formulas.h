@@ -1,0 +1,323 @@
+// The context model of the grid codec, voxel by voxel: what is predicted from the neighbours that
+// are known, what the network sees, and what its outputs mean. docs/codec-model.md has the formulas
+// in words.
+//
+// One copy for every device: both g++ and nvcc compile this file, and all of it is in integers, so
+// that what one device writes, any other reads. C++17.
+//
+// Voxels are coded in blocks of kContextSide^3, in waves t = 4x + 2y + z: each neighbour that is
+// looked at for its value lies in an earlier wave, and the voxels of a wave do not need each other.
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/formulas.h"
+
+namespace tilery {
+
+inline constexpr int kContextSide = 32;
+// A block in memory has borders for neighbours beyond it: x-major, z fastest.
+inline constexpr int kContextBelow = 2, kContextPadded = kContextBelow + kContextSide + 1;
+inline constexpr int kContextVoxels = kContextPadded * kContextPadded * kContextPadded;
+inline constexpr int kContextWaves = 7 * (kContextSide - 1) + 1;
+
+inline constexpr int kContextTouching = 3, kContextNear = 13, kContextErrors = 16,
+                     kContextCausal = 20;
+inline constexpr int kContextAround = 2 * kContextNear;  // of an earlier component, on all sides
+inline constexpr int kContextComponents = 3;
+// Weights of a component's prediction, in 1/4096: of the causal neighbours, of those around in the
+// component before and in the one before that, and of one.
+inline constexpr int kContextTerms = kContextCausal + 2 * kContextAround + 1;
+
+inline constexpr int kContextInputs = 80, kContextHidden = 32, kContextSecond = 16,
+                     kContextOutputs = 9, kContextMixture = 3;
+// Symbols of a value's distance from its prediction, in units; the first and last are escapes.
+inline constexpr int kContextSymbols = 64;
+inline constexpr int kContextMiddle = kContextSymbols / 2;
+inline constexpr uint32_t kContextWhole = 1 << 16;  // what the probabilities of symbols sum up to
+
+// Values are told in sixteenths, within this.
+inline constexpr int32_t kContextMost = 1 << 30;
+
+// What does not change: made once (ContextModel()), copied to devices as it is.
+struct ContextTables {
+  // Where neighbours lie in a block in memory. The first kContextNear, and what lies opposite.
+  int32_t causal[kContextCausal];
+  // Layers of the network, in 1/1024: [output][input]; biases in the unit of the layer's sums.
+  int16_t first[kContextHidden][kContextInputs];
+  int16_t second[kContextSecond][kContextHidden];
+  int16_t last[kContextOutputs][kContextSecond];
+  int32_t first_bias[kContextHidden], second_bias[kContextSecond], last_bias[kContextOutputs];
+  // 2^16 exp(-i / 256).
+  uint32_t share[2048];
+  // 1024 exp(-i / 256), from i = kLeastScale on.
+  static constexpr int kLeastScale = -1024, kMostScale = 768;
+  uint32_t inverse[kMostScale - kLeastScale + 1];
+  // 2^16 / (1 + exp(-i / 64)), less at the upper end, from i = -kFarthest on.
+  static constexpr int kFarthest = 12 * 64;
+  uint32_t logistic[2 * kFarthest + 2];
+  // 16 log2(1 + i / 16), rounded.
+  uint8_t log2[16];
+};
+
+// What a component of a grid is coded by.
+struct ContextComponent {
+  int16_t weights[kContextTerms];
+  int32_t least, most;  // of the component's values
+};
+
+// What is known of a block; memory of kContextVoxels each, 0 where nothing is.
+struct ContextBlock {
+  const uint8_t* active;
+  // Of the component that is coded and those before it.
+  const int32_t* values[kContextComponents];
+  // How far values are from their prediction, in sixteenths.
+  const int32_t* errors[kContextComponents];
+  int component;
+};
+
+struct ContextPrediction {
+  int32_t value;   // in sixteenths
+  int32_t mean;    // likewise: of those that touch, if there are some
+  int32_t spread;  // mean distance of the known from `mean`
+  int32_t known;
+};
+
+namespace context {
+
+TILERY_HD int32_t Clamp(int64_t v, int64_t least, int64_t most) {
+  return static_cast<int32_t>(v < least ? least : v > most ? most : v);
+}
+TILERY_HD int BitWidth(uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  return 32 - __clz(static_cast<int>(v));
+#else
+  return v == 0 ? 0 : 32 - __builtin_clz(v);
+#endif
+}
+
+// 16 log2 of sixteenths and one more, from -64 on.
+TILERY_HD int8_t Log(const ContextTables& tables, int32_t sixteenths) {
+  const uint32_t v = static_cast<uint32_t>(sixteenths) + 1;
+  const int length = BitWidth(v) - 1;
+  const uint32_t rest = length >= 4 ? v >> (length - 4) : v << (4 - length);
+  return static_cast<int8_t>(Clamp(16 * length + tables.log2[rest & 15] - 64, -127, 127));
+}
+
+}  // namespace context
+
+// Calls use(term, distance in sixteenths) for what the prediction is a weighted sum of: how far the
+// known neighbours are from `mean`, and those in earlier components from the voxel's value there.
+template <typename Use>
+TILERY_HD void ForTerms(const ContextTables& tables, const ContextBlock& block, int at,
+                        int32_t mean, const Use& use) {
+  const int32_t* const values = block.values[block.component];
+  for (int i = 0; i < kContextCausal; ++i) {
+    const int to = at + tables.causal[i];
+    if (block.active[to] != 0)
+      use(i, context::Clamp(int64_t{values[to]} * 16 - mean, -kContextMost, kContextMost));
+  }
+  for (int before = 1; before <= block.component; ++before) {
+    const int32_t* const others = block.values[block.component - before];
+    const int first = kContextCausal + (before - 1) * kContextAround;
+    const int64_t here = int64_t{others[at]} * 16;
+    for (int i = 0; i < kContextAround; ++i) {
+      const int to =
+          i < kContextNear ? at + tables.causal[i] : at - tables.causal[i - kContextNear];
+      if (block.active[to] != 0)
+        use(first + i,
+            context::Clamp(int64_t{others[to]} * 16 - here, -kContextMost, kContextMost));
+    }
+  }
+}
+
+TILERY_HD ContextPrediction Predict(const ContextTables& tables, const ContextComponent& component,
+                                    const ContextBlock& block, int at) {
+  using context::Clamp;
+  const int32_t* const values = block.values[block.component];
+  int64_t near_sum = 0, all_sum = 0;
+  int near = 0, all = 0;
+  for (int i = 0; i < kContextCausal; ++i) {
+    const int to = at + tables.causal[i];
+    const int known = block.active[to];
+    const int64_t value = int64_t{values[to]} * 16;
+    all += known;
+    all_sum += value;
+    if (i < kContextTouching) {
+      near += known;
+      near_sum += value;
+    }
+  }
+  ContextPrediction prediction;
+  const int32_t mean = static_cast<int32_t>(near > 0  ? near_sum / near
+                                            : all > 0 ? all_sum / all
+                                                      : 0);
+  prediction.mean = mean;
+  prediction.known = all;
+  int64_t sum = int64_t{component.weights[kContextTerms - 1]} * 16, spread = 0;
+  ForTerms(tables, block, at, mean, [&](int term, int32_t off) {
+    sum += int64_t{component.weights[term]} * off;
+    if (term < kContextCausal) spread += off < 0 ? -off : off;
+  });
+  prediction.spread = static_cast<int32_t>(all > 0 ? spread / all : 0);
+  prediction.value =
+      all < 3 ? mean : Clamp(mean + ((sum + (1 << 11)) >> 12), -kContextMost, kContextMost);
+  return prediction;
+}
+
+TILERY_HD int32_t ContextError(int32_t value, const ContextPrediction& prediction) {
+  return context::Clamp(int64_t{value} * 16 - prediction.value, -kContextMost, kContextMost);
+}
+
+// Fills `inputs` for the network. Returns the shift: a unit is 2^shift steps of a value.
+TILERY_HD int ContextInputs(const ContextTables& tables, const ContextComponent& component,
+                            const ContextBlock& block, int at, const ContextPrediction& prediction,
+                            int8_t* inputs) {
+  using context::Clamp;
+  using context::Log;
+  const int c = block.component;
+  const int32_t* const errors = block.errors[c];
+  int64_t wrong = 0;
+  int known = 0;
+  for (int i = 0; i < kContextErrors; ++i) {
+    const int to = at + tables.causal[i];
+    const int32_t error = errors[to];
+    known += block.active[to];
+    wrong += error < 0 ? -error : error;
+  }
+  const int32_t activity = static_cast<int32_t>(known > 0 ? wrong / known : 0);
+  const int shift = Clamp(context::BitWidth(static_cast<uint32_t>(activity)) - 6, 0, 24);
+  // Eighths of a unit.
+  const auto scaled = [shift](int64_t sixteenths) {
+    return static_cast<int8_t>(
+        Clamp((sixteenths + (int64_t{1} << shift)) >> (shift + 1), -127, 127));
+  };
+  int8_t* to_input = inputs;
+  for (int i = 0; i < kContextCausal; ++i) {
+    const int to = at + tables.causal[i];
+    *to_input++ = block.active[to] != 0
+                      ? scaled(int64_t{block.values[c][to]} * 16 - prediction.value)
+                      : static_cast<int8_t>(0);
+  }
+  for (int i = 0; i < kContextCausal; ++i)
+    *to_input++ = static_cast<int8_t>(16 * block.active[at + tables.causal[i]]);
+  for (int i = 0; i < kContextNear; ++i)
+    *to_input++ = static_cast<int8_t>(16 * block.active[at - tables.causal[i]]);
+  for (int i = 0; i < kContextErrors; ++i) *to_input++ = scaled(errors[at + tables.causal[i]]);
+  *to_input++ = scaled(int64_t{prediction.mean} - prediction.value);
+  *to_input++ = scaled(int64_t{prediction.value} - int64_t{component.least} * 16);
+  *to_input++ = scaled(int64_t{component.most} * 16 - prediction.value);
+  *to_input++ = scaled(-int64_t{prediction.value});
+  *to_input++ = Log(tables, prediction.spread);
+  *to_input++ = Log(tables, activity);
+  *to_input++ = static_cast<int8_t>(4 * prediction.known);
+  *to_input++ = static_cast<int8_t>(16 * c);
+  *to_input++ = c > 0 ? scaled(block.errors[c - 1][at]) : static_cast<int8_t>(0);
+  *to_input++ = c > 1 ? scaled(block.errors[c - 2][at]) : static_cast<int8_t>(0);
+  int64_t later = 0;
+  int count = 0;
+  if (c > 0) {
+    for (int i = 0; i < kContextNear; ++i) {
+      const int32_t error = block.errors[c - 1][at - tables.causal[i]];
+      later += error < 0 ? -error : error;
+      count += block.active[at - tables.causal[i]];
+    }
+  }
+  *to_input++ =
+      count > 0 ? Log(tables, static_cast<int32_t>(later / count)) : static_cast<int8_t>(0);
+  return shift;
+}
+
+// A sum of a layer as the next one takes it.
+TILERY_HD int32_t ContextHidden(int32_t sum, bool first) {
+  const int32_t v = first ? (sum + 32) >> 6 : (sum + 512) >> 10;
+  return v < 0 ? 0 : v > 8191 ? 8191 : v;
+}
+TILERY_HD int32_t ContextOutput(int32_t sum) {
+  return context::Clamp((int64_t{sum} + 512) >> 10, -32768, 32767);
+}
+
+// The distribution of a value's symbol: a mixture of logistics.
+struct ContextDistribution {
+  uint32_t share[kContextMixture];   // in 1 / kContextWhole
+  int32_t move[kContextMixture];     // of the centre from the prediction, in 1/256 of the unit
+  int32_t inverse[kContextMixture];  // of the scale, in 1/1024
+  int32_t base;                      // the prediction as a whole number
+  int32_t half;                      // half a step and what rounding took, in 1/256 of the unit
+  int shift;
+};
+
+// `outputs`: of the network, in 1/256.
+TILERY_HD ContextDistribution Distribution(const ContextTables& tables, const int32_t* outputs,
+                                           int32_t prediction, int shift) {
+  ContextDistribution all;
+  int32_t top = outputs[0];
+  for (int k = 1; k < kContextMixture; ++k) top = outputs[k] > top ? outputs[k] : top;
+  uint32_t sum = 0;
+  for (int k = 0; k < kContextMixture; ++k) {
+    const int32_t below = top - outputs[k];
+    all.share[k] = tables.share[below > 2047 ? 2047 : below];
+    sum += all.share[k];
+  }
+  uint32_t left = kContextWhole;
+  for (int k = 1; k < kContextMixture; ++k) {
+    all.share[k] = static_cast<uint32_t>((uint64_t{all.share[k]} << 16) / sum);
+    left -= all.share[k];
+  }
+  all.share[0] = left;
+  for (int k = 0; k < kContextMixture; ++k) {
+    all.move[k] = context::Clamp(outputs[kContextMixture + k], -8192, 8192);
+    const int scale = context::Clamp(outputs[2 * kContextMixture + k], ContextTables::kLeastScale,
+                                     ContextTables::kMostScale);
+    all.inverse[k] = static_cast<int32_t>(tables.inverse[scale - ContextTables::kLeastScale]);
+  }
+  all.base = (prediction + 8) >> 4;
+  all.half = ((8 + prediction - 16 * all.base) * 16) >> shift;
+  all.shift = shift;
+  return all;
+}
+
+// How much of kContextWhole the symbols before this one have.
+TILERY_HD uint32_t Below(const ContextTables& tables, const ContextDistribution& all, int symbol) {
+  if (symbol <= 0) return 0;
+  if (symbol >= kContextSymbols) return kContextWhole;
+  const int32_t edge = (symbol - kContextMiddle) * 256 - all.half;
+  uint32_t sum = 0;
+  for (int k = 0; k < kContextMixture; ++k) {
+    constexpr int32_t kMost = 12 << 18;
+    const int32_t off = context::Clamp(edge - all.move[k], -16384, 16384) * all.inverse[k];
+    const uint32_t place = static_cast<uint32_t>(context::Clamp(off, -kMost, kMost) + kMost);
+    const uint32_t* const entry = tables.logistic + (place >> 12);
+    const uint32_t value = entry[0] + ((entry[1] - entry[0]) * (place & 4095) >> 12);
+    sum += all.share[k] * value >> 16;
+  }
+  return static_cast<uint32_t>(symbol) +
+         static_cast<uint32_t>(uint64_t{sum} * (kContextWhole - kContextSymbols) >> 16);
+}
+
+// A value's symbol. Escapes tell how far beyond in `beyond`; others have 0 there.
+TILERY_HD int SymbolOf(const ContextDistribution& all, int32_t value, uint32_t* beyond) {
+  const int64_t symbol = ((int64_t{value} - all.base) >> all.shift) + kContextMiddle;
+  *beyond = 0;
+  if (symbol <= 0) {
+    *beyond = static_cast<uint32_t>(-symbol);
+    return 0;
+  }
+  if (symbol < kContextSymbols - 1) return static_cast<int>(symbol);
+  *beyond = static_cast<uint32_t>(symbol - (kContextSymbols - 1));
+  return kContextSymbols - 1;
+}
+TILERY_HD uint32_t LowBits(const ContextDistribution& all, int32_t value) {
+  return static_cast<uint32_t>(int64_t{value} - all.base) & ((uint32_t{1} << all.shift) - 1);
+}
+// Any value within 2^26 for what is no symbol of one.
+TILERY_HD int32_t ValueOf(const ContextDistribution& all, int symbol, uint32_t beyond,
+                          uint32_t low) {
+  const int64_t units = symbol == 0 ? -int64_t{beyond} - kContextMiddle
+                        : symbol == kContextSymbols - 1
+                            ? int64_t{beyond} + kContextSymbols - 1 - kContextMiddle
+                            : symbol - kContextMiddle;
+  return context::Clamp(all.base + units * (int64_t{1} << all.shift) + low, -(1 << 26), 1 << 26);
+}
+
+}  // namespace tilery
