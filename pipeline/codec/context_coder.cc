@@ -10,7 +10,7 @@
 namespace tilery {
 namespace {
 
-constexpr int64_t kFittedVoxels = 1 << 15;
+constexpr int64_t kFittedVoxels = 1 << 14;
 constexpr int kFittedKnown = 10;  // voxels that have fewer known neighbours do not count
 constexpr size_t kBatch = 64;     // voxels that go through the network at once
 
@@ -58,6 +58,24 @@ void ForActive(const BlockNumbers& block, const Use& use) {
       }
     }
   }
+}
+
+// row[j] += factor * terms[j]. The same sums for every kernel: each is one product and one sum.
+void AddProductsPortable(double factor, const double* terms, size_t count, double* row) {
+  for (size_t j = 0; j < count; ++j) row[j] += factor * terms[j];
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void AddProductsAvx2(double factor, const double* terms,
+                                                     size_t count, double* row) {
+  for (size_t j = 0; j < count; ++j) row[j] += factor * terms[j];
+}
+#endif
+void AddProducts(double factor, const double* terms, size_t count, double* row) {
+#if defined(__x86_64__)
+  if (FastestContextKernel() == ContextKernel::kAvx2)
+    return AddProductsAvx2(factor, terms, count, row);
+#endif
+  AddProductsPortable(factor, terms, count, row);
 }
 
 }  // namespace
@@ -156,20 +174,6 @@ class Batch {
   std::array<int, kBatch> shifts_;
 };
 
-// What lies beyond the symbols, from 0 on: its length in ones and a zero, and its bits.
-void EncodeBeyond(RangeEncoder* coder, uint32_t beyond) {
-  const uint32_t number = beyond + 1;
-  const int length = std::bit_width(number) - 1;
-  for (int i = 0; i < length; ++i) coder->EncodeRaw(1, 1);
-  coder->EncodeRaw(0, 1);
-  coder->EncodeRaw(number & ((uint32_t{1} << length) - 1), length);
-}
-uint32_t DecodeBeyond(RangeDecoder* coder) {
-  int length = 0;
-  while (length < 30 && coder->DecodeRaw(1) != 0) ++length;
-  return (uint32_t{1} << length) + coder->DecodeRaw(length) - 1;
-}
-
 }  // namespace
 
 // ---- fit ----
@@ -208,10 +212,14 @@ void ContextFit::Add(const BlockNumbers& block) {
       });
       terms[kContextTerms - 1] = 1;
       terms[kContextTerms] = value - static_cast<double>(around.mean) / 16;
-      for (size_t i = 0; i < kContextTerms; ++i) {
+      // There are none of components that do not come before this one.
+      const size_t there = kContextCausal + c * kContextAround;
+      constexpr size_t kOne = kContextTerms - 1;
+      for (size_t i = 0; i < kContextTerms; i = i + 1 == there ? kOne : i + 1) {
         if (terms[i] == 0) continue;
         double* const row = &sums.products[i * Sums::kRow];
-        for (size_t j = i; j < Sums::kRow; ++j) row[j] += terms[i] * terms[j];
+        if (i < there) AddProducts(terms[i], &terms[i], there - i, row + i);
+        AddProducts(terms[i], &terms[kOne], 2, row + kOne);
       }
     }
   }
@@ -286,14 +294,8 @@ void ContextCoder::Encode(RangeEncoder* coder, const BlockNumbers& block) {
     ForKnown(c, [&](Batch& batch, std::span<const int32_t> voxels) {
       batch.Run();
       for (size_t i = 0; i < voxels.size(); ++i) {
-        const int32_t value = values[static_cast<size_t>(voxels[i])];
-        const ContextDistribution all = batch.DistributionOf(i);
-        uint32_t beyond = 0;
-        const int symbol = SymbolOf(all, value, &beyond);
-        const uint32_t below = Below(ContextModel(), all, symbol);
-        coder->EncodePart(below, Below(ContextModel(), all, symbol + 1) - below);
-        if (symbol == 0 || symbol == kContextSymbols - 1) EncodeBeyond(coder, beyond);
-        coder->EncodeRaw(LowBits(all, value), all.shift);
+        WriteValue(ContextModel(), batch.DistributionOf(i), values[static_cast<size_t>(voxels[i])],
+                   coder->core());
       }
     });
   }
@@ -314,18 +316,8 @@ void ContextCoder::Decode(RangeDecoder* coder, BlockNumbers* block) {
           batch.Add(order[i], Predict(ContextModel(), components_[c], view, order[i]));
         batch.Run();
         for (size_t i = 0; i < batch.size(); ++i) {
-          const ContextDistribution all = batch.DistributionOf(i);
-          const uint32_t part = coder->Part();
-          int symbol = 0;
-          for (int step = kContextSymbols / 2; step > 0; step /= 2)
-            symbol += Below(ContextModel(), all, symbol + step) <= part ? step : 0;
-          const uint32_t below = Below(ContextModel(), all, symbol);
-          coder->TakePart(below, Below(ContextModel(), all, symbol + 1) - below);
-          const uint32_t beyond =
-              symbol == 0 || symbol == kContextSymbols - 1 ? DecodeBeyond(coder) : 0;
-          const uint32_t low = coder->DecodeRaw(all.shift);
           const auto at = static_cast<size_t>(order[first + i]);
-          values[at] = ValueOf(all, symbol, beyond, low);
+          values[at] = ReadValue(ContextModel(), batch.DistributionOf(i), coder->core());
           errors[at] = ContextError(values[at], batch.prediction(i));
         }
       }

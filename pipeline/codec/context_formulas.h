@@ -320,4 +320,49 @@ TILERY_HD int32_t ValueOf(const ContextDistribution& all, int symbol, uint32_t b
   return context::Clamp(all.base + units * (int64_t{1} << all.shift) + low, -(1 << 26), 1 << 26);
 }
 
+// What lies beyond the symbols, from 0 on: its length in ones and a zero, and its bits.
+template <typename Writer>
+TILERY_HD void WriteBeyond(Writer& writer, uint32_t beyond) {
+  const int length = context::BitWidth(beyond + 1) - 1;
+  for (int i = 0; i < length; ++i) writer.Raw(1, 1);
+  writer.Raw(0, 1);
+  writer.Raw((beyond + 1) & ((uint32_t{1} << length) - 1), length);
+}
+template <typename Reader>
+TILERY_HD uint32_t ReadBeyond(Reader& reader) {
+  int length = 0;
+  while (length < 30 && reader.Raw(1) != 0) ++length;
+  return (uint32_t{1} << length) + reader.Raw(length) - 1;
+}
+TILERY_HD bool IsEscape(int symbol) { return symbol == 0 || symbol == kContextSymbols - 1; }
+
+// `Writer`, `Reader`: of pipeline/codec/range_core.h.
+template <typename Writer>
+TILERY_HD void WriteValue(const ContextTables& tables, const ContextDistribution& all,
+                          int32_t value, Writer& writer) {
+  uint32_t beyond = 0;
+  const int symbol = SymbolOf(all, value, &beyond);
+  const uint32_t below = Below(tables, all, symbol);
+  writer.Part(below, Below(tables, all, symbol + 1) - below);
+  if (IsEscape(symbol)) WriteBeyond(writer, beyond);
+  writer.Raw(LowBits(all, value), all.shift);
+}
+// The rest of a value whose symbol is known.
+template <typename Reader>
+TILERY_HD int32_t ReadRest(const ContextDistribution& all, int symbol, Reader& reader) {
+  const uint32_t beyond = IsEscape(symbol) ? ReadBeyond(reader) : 0;
+  return ValueOf(all, symbol, beyond, reader.Raw(all.shift));
+}
+template <typename Reader>
+TILERY_HD int32_t ReadValue(const ContextTables& tables, const ContextDistribution& all,
+                            Reader& reader) {
+  const uint32_t where = reader.Where();
+  int symbol = 0;
+  for (int step = kContextSymbols / 2; step > 0; step /= 2)
+    symbol += Below(tables, all, symbol + step) <= where ? step : 0;
+  const uint32_t below = Below(tables, all, symbol);
+  reader.Take(below, Below(tables, all, symbol + 1) - below);
+  return ReadRest(all, symbol, reader);
+}
+
 }  // namespace tilery

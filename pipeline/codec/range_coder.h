@@ -1,24 +1,22 @@
 // A binary range coder whose probabilities adapt: the last stage of the grid codec.
 //
-// Each bit narrows an interval in proportion to the probability that its model gives it, so a bit
-// that was expected costs little. Integer arithmetic throughout: what one machine writes, any other
-// reads. Carries run into what is held back, as in LZMA's coder (Pavlov), but with an interval of
-// 48 bits, so that probabilities of 16 bits lose nothing.
+// pipeline/codec/range_core.h has its arithmetic.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "pipeline/codec/range_core.h"
+
 namespace tilery {
 
 // The probability that a bit is 0. Learns fast at first, then slowly.
 class AdaptiveBit {
  public:
-  static constexpr int kBits = 16;
+  static constexpr int kBits = kRangeProbability;
   uint32_t zero() const { return zero_; }  // of 1 << kBits; never 0 and never all
   void Saw(bool bit) {
     const int rate = kRates[seen_];
@@ -39,100 +37,51 @@ class AdaptiveBit {
 // Appends to a vector. Not thread-safe.
 class RangeEncoder {
  public:
-  explicit RangeEncoder(std::vector<std::byte>* out) : out_(out) {}
+  explicit RangeEncoder(std::vector<std::byte>* out) : core_({out, out->size()}) {}
 
   void Encode(AdaptiveBit* model, bool bit) {
-    const uint64_t zeros = (range_ >> AdaptiveBit::kBits) * model->zero();
-    if (bit) low_ += zeros;
-    range_ = bit ? range_ - zeros : zeros;
+    core_.Bit(model->zero(), bit);
     model->Saw(bit);
-    while (range_ < kLeast) Shift();
   }
   // `count` bits of equal probability, at most 32.
-  void EncodeRaw(uint32_t bits, int count) {
-    while (count > 0) {
-      range_ >>= 1;
-      if (bits >> --count & 1) low_ += range_;
-      while (range_ < kLeast) Shift();
-    }
-  }
-  // One of several outcomes, which has `part` of 1 << AdaptiveBit::kBits, at least 1, behind
-  // `below` of those before it. The last one gets what division leaves.
-  void EncodePart(uint32_t below, uint32_t part) {
-    const uint64_t unit = range_ >> AdaptiveBit::kBits;
-    low_ += unit * below;
-    range_ = below + part == 1u << AdaptiveBit::kBits ? range_ - unit * below : unit * part;
-    while (range_ < kLeast) Shift();
-  }
+  void EncodeRaw(uint32_t bits, int count) { core_.Raw(bits, count); }
   // Once, at the end. What is left out at the end reads as zeros.
-  void Finish();
+  void Finish() { core_.Finish(); }
+  auto& core() { return core_; }
 
  private:
-  friend class RangeDecoder;
-  static constexpr int kWidth = 48;
-  static constexpr uint64_t kTop = uint64_t{1} << kWidth, kLeast = kTop >> 8;
-  void Shift();
-  void Put(uint8_t byte) { out_->push_back(static_cast<std::byte>(byte)); }
-
-  std::vector<std::byte>* const out_;
-  uint64_t low_ = 0, range_ = kTop - 1;
-  uint8_t held_ = 0;        // may still be carried into
-  int64_t held_count_ = 0;  // bytes held back: `held_`, then 0xFF
+  struct Out {
+    std::vector<std::byte>* bytes;
+    size_t begin;
+    void Put(uint8_t byte) { bytes->push_back(static_cast<std::byte>(byte)); }
+    void Trim() {
+      while (bytes->size() > begin && bytes->back() == std::byte{0}) bytes->pop_back();
+    }
+  };
+  RangeWriter<Out> core_;
 };
 
 // Reads what an encoder has written, given the same models in the same order. Never reads beyond
 // `in`: damaged bytes give wrong bits, in bounded time. Not thread-safe.
 class RangeDecoder {
  public:
-  explicit RangeDecoder(std::span<const std::byte> in) : in_(in) {
-    for (int i = 0; i < RangeEncoder::kWidth; i += 8) code_ = code_ << 8 | Next();
-  }
+  explicit RangeDecoder(std::span<const std::byte> in) : core_({in, 0}) {}
 
   bool Decode(AdaptiveBit* model) {
-    const uint64_t zeros = (range_ >> AdaptiveBit::kBits) * model->zero();
-    const bool bit = code_ >= zeros;
-    if (bit) code_ -= zeros;
-    range_ = bit ? range_ - zeros : zeros;
+    const bool bit = core_.Bit(model->zero());
     model->Saw(bit);
-    Fill();
     return bit;
   }
-  // Which part of 1 << AdaptiveBit::kBits comes next: that of the outcome for which below <= Part()
-  // < below + part. To be followed by TakePart with these.
-  uint32_t Part() const {
-    constexpr uint64_t kMost = (1u << AdaptiveBit::kBits) - 1;
-    return static_cast<uint32_t>(std::min(code_ / (range_ >> AdaptiveBit::kBits), kMost));
-  }
-  void TakePart(uint32_t below, uint32_t part) {
-    const uint64_t unit = range_ >> AdaptiveBit::kBits;
-    code_ -= unit * below;
-    range_ = below + part == 1u << AdaptiveBit::kBits ? range_ - unit * below : unit * part;
-    Fill();
-  }
-  uint32_t DecodeRaw(int count) {
-    uint32_t bits = 0;
-    for (; count > 0; --count) {
-      range_ >>= 1;
-      const bool bit = code_ >= range_;
-      if (bit) code_ -= range_;
-      bits = bits << 1 | (bit ? 1 : 0);
-      Fill();
-    }
-    return bits;
-  }
+  uint32_t DecodeRaw(int count) { return core_.Raw(count); }
+  auto& core() { return core_; }
 
  private:
-  void Fill() {
-    while (range_ < RangeEncoder::kLeast) {
-      range_ <<= 8;
-      code_ = (code_ << 8 | Next()) & (RangeEncoder::kTop - 1);
-    }
-  }
-  uint8_t Next() { return at_ < in_.size() ? static_cast<uint8_t>(in_[at_++]) : 0; }
-
-  std::span<const std::byte> in_;
-  size_t at_ = 0;
-  uint64_t code_ = 0, range_ = RangeEncoder::kTop - 1;
+  struct In {
+    std::span<const std::byte> bytes;
+    size_t at;
+    uint8_t Next() { return at < bytes.size() ? static_cast<uint8_t>(bytes[at++]) : uint8_t{0}; }
+  };
+  RangeReader<In> core_;
 };
 
 // Models of a signed number of any size, small ones expected: whether it is 0, its sign, the length
