@@ -5,41 +5,12 @@
 #include <bit>
 #include <cmath>
 
-#include "pipeline/codec/context_network.h"
-
 namespace tilery {
 namespace {
 
 constexpr int64_t kFittedVoxels = 1 << 14;
 constexpr int kFittedKnown = 10;  // voxels that have fewer known neighbours do not count
 constexpr size_t kBatch = 64;     // voxels that go through the network at once
-
-// The voxels of a block in the order of coding.
-struct WaveOrder {
-  std::vector<int32_t> at;                         // in memory
-  std::array<int32_t, kContextWaves + 1> begin{};  // of the waves, in `at`
-
-  WaveOrder() {
-    const auto place = [](int x, int y, int z) {
-      return ((x + kContextBelow) * kContextPadded + y + kContextBelow) * kContextPadded + z +
-             kContextBelow;
-    };
-    for (int wave = 0; wave < kContextWaves; ++wave) {
-      begin[static_cast<size_t>(wave)] = static_cast<int32_t>(at.size());
-      for (int x = 0; x < kContextSide && 4 * x <= wave; ++x) {
-        for (int y = 0; y < kContextSide && 4 * x + 2 * y <= wave; ++y) {
-          const int z = wave - 4 * x - 2 * y;
-          if (z < kContextSide) at.push_back(place(x, y, z));
-        }
-      }
-    }
-    begin[kContextWaves] = static_cast<int32_t>(at.size());
-  }
-};
-const WaveOrder& Waves() {
-  static const WaveOrder order;
-  return order;
-}
 
 template <typename Use>
 void ForActive(const BlockNumbers& block, const Use& use) {
@@ -51,10 +22,8 @@ void ForActive(const BlockNumbers& block, const Use& use) {
         place % 4 * 8 + kContextBelow;
     for (int x = 0; x < 8; ++x) {
       for (uint64_t bits = block.masks[leaf][static_cast<size_t>(x)]; bits != 0; bits &= bits - 1) {
-        const int bit = std::countr_zero(bits);
-        use(leaf, static_cast<size_t>(64 * x + bit),
-            static_cast<size_t>(corner + (x * kContextPadded + bit / 8) * kContextPadded +
-                                bit % 8));
+        const int voxel = 64 * x + std::countr_zero(bits);
+        use(leaf, static_cast<size_t>(voxel), static_cast<size_t>(corner + ContextVoxel(voxel)));
       }
     }
   }
@@ -99,11 +68,10 @@ class ContextMemory {
     }
     order.clear();
     ForActive(block, [&](size_t, size_t, size_t at) { active[at] = 1; });
-    const WaveOrder& waves = Waves();
+    const ContextWaves& waves = ContextOrder();
     for (size_t wave = 0; wave < kContextWaves; ++wave) {
       begin[wave] = order.size();
-      for (auto i = static_cast<size_t>(waves.begin[wave]);
-           i < static_cast<size_t>(waves.begin[wave + 1]); ++i) {
+      for (int32_t i = waves.begin[wave]; i < waves.begin[wave + 1]; ++i) {
         if (active[static_cast<size_t>(waves.at[i])] != 0) order.push_back(waves.at[i]);
       }
     }
@@ -150,7 +118,9 @@ class Batch {
                                    &inputs_[size_ * kContextInputs]);
     predictions_[size_++] = prediction;
   }
-  void Run() { RunContextNetwork(std::span(inputs_).first(size_ * kContextInputs), outputs_); }
+  void Run(ContextKernel kernel) {
+    RunContextNetwork(std::span(inputs_).first(size_ * kContextInputs), outputs_, kernel);
+  }
   ContextDistribution DistributionOf(size_t i) const {
     return Distribution(ContextModel(), &outputs_[i * kContextOutputs], predictions_[i].value,
                         shifts_[i]);
@@ -262,8 +232,10 @@ std::vector<ContextComponent> ContextFit::Components() const {
 
 // ---- coding ----
 
-ContextCoder::ContextCoder(std::span<const ContextComponent> components)
-    : components_(components), memory_(std::make_unique<ContextMemory>(components.size())) {}
+ContextCoder::ContextCoder(std::span<const ContextComponent> components, ContextKernel kernel)
+    : components_(components),
+      kernel_(kernel),
+      memory_(std::make_unique<ContextMemory>(components.size())) {}
 ContextCoder::~ContextCoder() = default;
 
 template <typename Code>
@@ -292,10 +264,11 @@ void ContextCoder::Encode(RangeEncoder* coder, const BlockNumbers& block) {
     memory_->SetValues(block, c);
     const std::vector<int32_t>& values = memory_->values[c];
     ForKnown(c, [&](Batch& batch, std::span<const int32_t> voxels) {
-      batch.Run();
+      batch.Run(kernel_);
       for (size_t i = 0; i < voxels.size(); ++i) {
-        WriteValue(ContextModel(), batch.DistributionOf(i), values[static_cast<size_t>(voxels[i])],
-                   coder->core());
+        WriteSymbol(SymbolOf(ContextModel(), batch.DistributionOf(i),
+                             values[static_cast<size_t>(voxels[i])]),
+                    coder->core());
       }
     });
   }
@@ -314,7 +287,7 @@ void ContextCoder::Decode(RangeDecoder* coder, BlockNumbers* block) {
         batch.Clear();
         for (size_t i = first; i < end && !batch.full(); ++i)
           batch.Add(order[i], Predict(ContextModel(), components_[c], view, order[i]));
-        batch.Run();
+        batch.Run(kernel_);
         for (size_t i = 0; i < batch.size(); ++i) {
           const auto at = static_cast<size_t>(order[first + i]);
           values[at] = ReadValue(ContextModel(), batch.DistributionOf(i), coder->core());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "pipeline/codec/block_numbers.h"
-#include "pipeline/codec/context_formulas.h"
+#include "pipeline/codec/context_network.h"
 #include "pipeline/codec/range_coder.h"
 
 namespace tilery {
@@ -37,7 +37,8 @@ class ContextFit {
 // Not thread-safe; `components` outlives it. At most kContextComponents.
 class ContextCoder {
  public:
-  explicit ContextCoder(std::span<const ContextComponent> components);
+  explicit ContextCoder(std::span<const ContextComponent> components,
+                        ContextKernel kernel = FastestContextKernel());
   ~ContextCoder();
   void Encode(RangeEncoder* coder, const BlockNumbers& block);
   // Fills the values of a block whose leaves are told. From damaged bytes it may make any numbers,
@@ -57,6 +58,7 @@ class ContextCoder {
   void ForKnown(size_t component, const Code& code);
 
   const std::span<const ContextComponent> components_;
+  const ContextKernel kernel_;
   std::unique_ptr<ContextMemory> memory_;
 };
 

@@ -60,6 +60,24 @@ struct ContextTables {
   uint8_t log2[16];
 };
 
+// The voxels of a block in the order of coding: by waves, and within these by x, then y.
+struct ContextWaves {
+  int32_t begin[kContextWaves + 1];                        // of the waves, in `at`
+  int32_t at[kContextSide * kContextSide * kContextSide];  // in memory
+};
+inline constexpr int kContextWaveMost = 256;  // voxels of the largest wave
+
+// Where a leaf of a block begins in memory. `place`: (x * 4 + y) * 4 + z.
+TILERY_HD int ContextLeaf(int place) {
+  return ((place / 16 * 8 + kContextBelow) * kContextPadded + place / 4 % 4 * 8 + kContextBelow) *
+             kContextPadded +
+         place % 4 * 8 + kContextBelow;
+}
+// `voxel`: (x * 8 + y) * 8 + z.
+TILERY_HD int ContextVoxel(int voxel) {
+  return (voxel / 64 * kContextPadded + voxel / 8 % 8) * kContextPadded + voxel % 8;
+}
+
 // What a component of a grid is coded by.
 struct ContextComponent {
   int16_t weights[kContextTerms];
@@ -278,7 +296,8 @@ TILERY_HD ContextDistribution Distribution(const ContextTables& tables, const in
 }
 
 // How much of kContextWhole the symbols before this one have.
-TILERY_HD uint32_t Below(const ContextTables& tables, const ContextDistribution& all, int symbol) {
+// `logistic`: that of ContextTables.
+TILERY_HD uint32_t Below(const uint32_t* logistic, const ContextDistribution& all, int symbol) {
   if (symbol <= 0) return 0;
   if (symbol >= kContextSymbols) return kContextWhole;
   const int32_t edge = (symbol - kContextMiddle) * 256 - all.half;
@@ -287,7 +306,7 @@ TILERY_HD uint32_t Below(const ContextTables& tables, const ContextDistribution&
     constexpr int32_t kMost = 12 << 18;
     const int32_t off = context::Clamp(edge - all.move[k], -16384, 16384) * all.inverse[k];
     const uint32_t place = static_cast<uint32_t>(context::Clamp(off, -kMost, kMost) + kMost);
-    const uint32_t* const entry = tables.logistic + (place >> 12);
+    const uint32_t* const entry = logistic + (place >> 12);
     const uint32_t value = entry[0] + ((entry[1] - entry[0]) * (place & 4095) >> 12);
     sum += all.share[k] * value >> 16;
   }
@@ -295,20 +314,28 @@ TILERY_HD uint32_t Below(const ContextTables& tables, const ContextDistribution&
          static_cast<uint32_t>(uint64_t{sum} * (kContextWhole - kContextSymbols) >> 16);
 }
 
-// A value's symbol. Escapes tell how far beyond in `beyond`; others have 0 there.
-TILERY_HD int SymbolOf(const ContextDistribution& all, int32_t value, uint32_t* beyond) {
-  const int64_t symbol = ((int64_t{value} - all.base) >> all.shift) + kContextMiddle;
-  *beyond = 0;
-  if (symbol <= 0) {
-    *beyond = static_cast<uint32_t>(-symbol);
-    return 0;
-  }
-  if (symbol < kContextSymbols - 1) return static_cast<int>(symbol);
-  *beyond = static_cast<uint32_t>(symbol - (kContextSymbols - 1));
-  return kContextSymbols - 1;
-}
-TILERY_HD uint32_t LowBits(const ContextDistribution& all, int32_t value) {
-  return static_cast<uint32_t>(int64_t{value} - all.base) & ((uint32_t{1} << all.shift) - 1);
+// How a value is told.
+struct ContextSymbol {
+  uint32_t below, part;  // of its symbol in kContextWhole
+  uint32_t beyond;       // of an escape: how far it lies beyond
+  uint32_t low;          // its lowest `shift` bits
+  int shift;
+  bool escape;
+};
+
+TILERY_HD ContextSymbol SymbolOf(const ContextTables& tables, const ContextDistribution& all,
+                                 int32_t value) {
+  const int64_t off = int64_t{value} - all.base;
+  const int64_t place = (off >> all.shift) + kContextMiddle;
+  const int symbol = context::Clamp(place, 0, kContextSymbols - 1);
+  ContextSymbol told;
+  told.below = Below(tables.logistic, all, symbol);
+  told.part = Below(tables.logistic, all, symbol + 1) - told.below;
+  told.beyond = static_cast<uint32_t>(place < symbol ? symbol - place : place - symbol);
+  told.low = static_cast<uint32_t>(off) & ((uint32_t{1} << all.shift) - 1);
+  told.shift = all.shift;
+  told.escape = symbol == 0 || symbol == kContextSymbols - 1;
+  return told;
 }
 // Any value within 2^26 for what is no symbol of one.
 TILERY_HD int32_t ValueOf(const ContextDistribution& all, int symbol, uint32_t beyond,
@@ -334,23 +361,19 @@ TILERY_HD uint32_t ReadBeyond(Reader& reader) {
   while (length < 30 && reader.Raw(1) != 0) ++length;
   return (uint32_t{1} << length) + reader.Raw(length) - 1;
 }
-TILERY_HD bool IsEscape(int symbol) { return symbol == 0 || symbol == kContextSymbols - 1; }
 
 // `Writer`, `Reader`: of pipeline/codec/range_core.h.
 template <typename Writer>
-TILERY_HD void WriteValue(const ContextTables& tables, const ContextDistribution& all,
-                          int32_t value, Writer& writer) {
-  uint32_t beyond = 0;
-  const int symbol = SymbolOf(all, value, &beyond);
-  const uint32_t below = Below(tables, all, symbol);
-  writer.Part(below, Below(tables, all, symbol + 1) - below);
-  if (IsEscape(symbol)) WriteBeyond(writer, beyond);
-  writer.Raw(LowBits(all, value), all.shift);
+TILERY_HD void WriteSymbol(const ContextSymbol& symbol, Writer& writer) {
+  writer.Part(symbol.below, symbol.part);
+  if (symbol.escape) WriteBeyond(writer, symbol.beyond);
+  writer.Raw(symbol.low, symbol.shift);
 }
 // The rest of a value whose symbol is known.
 template <typename Reader>
 TILERY_HD int32_t ReadRest(const ContextDistribution& all, int symbol, Reader& reader) {
-  const uint32_t beyond = IsEscape(symbol) ? ReadBeyond(reader) : 0;
+  const bool escape = symbol == 0 || symbol == kContextSymbols - 1;
+  const uint32_t beyond = escape ? ReadBeyond(reader) : 0;
   return ValueOf(all, symbol, beyond, reader.Raw(all.shift));
 }
 template <typename Reader>
@@ -359,9 +382,9 @@ TILERY_HD int32_t ReadValue(const ContextTables& tables, const ContextDistributi
   const uint32_t where = reader.Where();
   int symbol = 0;
   for (int step = kContextSymbols / 2; step > 0; step /= 2)
-    symbol += Below(tables, all, symbol + step) <= where ? step : 0;
-  const uint32_t below = Below(tables, all, symbol);
-  reader.Take(below, Below(tables, all, symbol + 1) - below);
+    symbol += Below(tables.logistic, all, symbol + step) <= where ? step : 0;
+  const uint32_t below = Below(tables.logistic, all, symbol);
+  reader.Take(below, Below(tables.logistic, all, symbol + 1) - below);
   return ReadRest(all, symbol, reader);
 }
 

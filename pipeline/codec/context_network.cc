@@ -88,6 +88,25 @@ std::unique_ptr<const ContextTables> MakeTables() {
   return tables;
 }
 
+std::unique_ptr<const ContextWaves> MakeWaves() {
+  auto waves = std::make_unique<ContextWaves>();
+  int32_t count = 0;
+  for (int wave = 0; wave < kContextWaves; ++wave) {
+    waves->begin[wave] = count;
+    for (int x = 0; x < kContextSide && 4 * x <= wave; ++x) {
+      for (int y = 0; y < kContextSide && 4 * x + 2 * y <= wave; ++y) {
+        const int z = wave - 4 * x - 2 * y;
+        if (z >= kContextSide) continue;
+        waves->at[count++] =
+            ((x + kContextBelow) * kContextPadded + y + kContextBelow) * kContextPadded + z +
+            kContextBelow;
+      }
+    }
+  }
+  waves->begin[kContextWaves] = count;
+  return waves;
+}
+
 // ---- kernels ----
 
 template <size_t kOut, size_t kIn, typename From, typename Finish>
@@ -201,6 +220,11 @@ __attribute__((target("avx2"))) void RunAvx2(const int8_t* inputs, size_t count,
 const ContextTables& ContextModel() {
   static const std::unique_ptr<const ContextTables> tables = MakeTables();
   return *tables;
+}
+
+const ContextWaves& ContextOrder() {
+  static const std::unique_ptr<const ContextWaves> waves = MakeWaves();
+  return *waves;
 }
 
 uint64_t ContextModelHash() {

@@ -15,6 +15,8 @@ const ContextTables& ContextModel();
 // XXH3-64 of the tables' bytes: files tell by it which model they were made with.
 uint64_t ContextModelHash();
 
+const ContextWaves& ContextOrder();
+
 enum class ContextKernel { kPortable, kAvx2 };
 ContextKernel FastestContextKernel();  // that this CPU has
 

@@ -74,10 +74,11 @@ class Compressor {
     for (auto region = std::make_shared<Region>(); reader.Next(region.get());
          region = std::make_shared<Region>()) {
       while (coded.full()) AddRegion(index, coded.Take(), piece);
-      coded.Add([region, other = base ? base->At(region->node.origin) : nullptr, &coding] {
+      coded.Add([region, other = base ? base->At(region->node.origin) : nullptr, &coding,
+                 device = work_.device] {
         Coded result;
         result.origin = region->node.origin;
-        result.bytes = EncodeRegion(*region, other.get(), coding, &result.error);
+        result.bytes = EncodeRegion(*region, other.get(), coding, &result.error, device);
         result.bytes.insert(result.bytes.begin(), static_cast<std::byte>(other ? 1 : 0));
         return result;
       });

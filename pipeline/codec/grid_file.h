@@ -19,6 +19,8 @@ namespace tilery {
 struct GridWork {
   // Regions are coded on its threads; null: on the caller's. Outlives the call.
   ThreadPool* pool = nullptr;
+  // Codes whole numbers under the context model; null: the threads do. Outlives the call.
+  NumberDevice* device = nullptr;
   // Called on the caller's thread after each region, with the bytes of values it holds; what it
   // throws ends the work.
   std::function<void(int64_t bytes)> step;
@@ -35,6 +37,7 @@ struct GridReport {
   int64_t numbers = 0;                // finite active ones in leaves, each component for itself
   double least = 0, most = 0;         // of finite active values, tiles included
   double bound = 0;                   // 0: exact
+  bool context = false;               // numbers are coded under the context model
   double max_error = 0, squares = 0;  // achieved: of `numbers`
   int64_t bytes = 0;                  // in the compressed file
 

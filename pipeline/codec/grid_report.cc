@@ -41,6 +41,7 @@ std::vector<GridReport> ReportsOf(const TvdbFile& file) {
     report.least = piece.least;
     report.most = piece.most;
     report.bound = piece.coding.bound;
+    report.context = !piece.coding.contexts.empty();
     report.max_error = piece.error.most;
     report.squares = piece.error.squares;
     found.emplace_back(at.grid, std::move(report));

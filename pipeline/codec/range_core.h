@@ -90,7 +90,8 @@ class RangeWriter {
   int64_t held_count_ = 0;  // bytes held back: `held_`, then 0xFF
 };
 
-// `In` has Next(), a byte, 0 after the last one. Damaged bytes give wrong outcomes, in bounded time.
+// `In` has Next(), a byte, 0 after the last one. Damaged bytes give wrong outcomes, in bounded
+// time.
 template <typename In>
 class RangeReader {
  public:

@@ -84,7 +84,8 @@ RegionNumbers NumbersOf(const Region& region, const RegionCoding& coding, Coding
 }
 
 std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
-                                    const RegionCoding& coding, CodingError* error) {
+                                    const RegionCoding& coding, CodingError* error,
+                                    NumberDevice* device) {
   const RegionNumbers numbers = NumbersOf(region, coding, error);
   BytePacker out;
   {
@@ -104,8 +105,14 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
     PutSize(&out, stream.size());
     out.PutBytes(stream.data(), stream.size());
   }
-  for (const BlockNumbers& block : numbers.blocks) {
-    const std::vector<std::byte> stream = EncodeNumbers(block, coding);
+  std::vector<std::vector<std::byte>> streams;
+  if (device != nullptr && !coding.contexts.empty()) {
+    streams = device->Encode(numbers.blocks, coding.contexts);
+  } else {
+    for (const BlockNumbers& block : numbers.blocks)
+      streams.push_back(EncodeNumbers(block, coding));
+  }
+  for (const std::vector<std::byte>& stream : streams) {
     PutSize(&out, stream.size());
     out.PutBytes(stream.data(), stream.size());
   }
@@ -117,7 +124,7 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
 }
 
 Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, const Region* other,
-                    const RegionCoding& coding, bool masks_only) {
+                    const RegionCoding& coding, bool masks_only, NumberDevice* device) {
   const auto next = [&bytes](size_t size) {
     if (size > bytes.size()) throw Error(Fault::kInput, "a region that ends early");
     const auto part = bytes.first(size);
@@ -144,19 +151,29 @@ Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, co
   for (size_t leaf = 0; leaf < region.masks.size(); ++leaf)
     raw[leaf] = rest.Decode(&coder, region.masks[leaf], values(leaf));
   std::vector<size_t> told;
+  std::vector<BlockNumbers> blocks;
+  std::vector<std::span<const std::byte>> streams;
   for (const RegionBlock& block : BlocksOf(region.node)) {
     BlockNumbers numbers(static_cast<size_t>(coding.numbers.components));
-    const size_t first = told.size();
     for (size_t i = 0; i < block.leaves.size(); ++i) {
       const size_t leaf = block.leaves[i];
       if (raw[leaf] || region.masks[leaf] == LeafMask{}) continue;
       numbers.Add(block.places[i], region.masks[leaf]);
       told.push_back(leaf);
     }
-    if (told.size() == first) continue;
-    DecodeNumbers(next(TakeSize(&bytes)), coding, &numbers);
-    for (size_t i = first; i < told.size(); ++i)
-      RestoreLeaf(numbers, i - first, coding, values(told[i]));
+    if (numbers.places.empty()) continue;
+    blocks.push_back(std::move(numbers));
+    streams.push_back(next(TakeSize(&bytes)));
+  }
+  if (device != nullptr && !coding.contexts.empty()) {
+    device->Decode(streams, coding.contexts, blocks);
+  } else {
+    for (size_t b = 0; b < blocks.size(); ++b) DecodeNumbers(streams[b], coding, &blocks[b]);
+  }
+  size_t next_told = 0;
+  for (const BlockNumbers& block : blocks) {
+    for (size_t i = 0; i < block.places.size(); ++i)
+      RestoreLeaf(block, i, coding, values(told[next_told++]));
   }
   for (const size_t leaf : told)
     RestoreNoise(region.masks[leaf], next(NoiseBytes(region.masks[leaf], coding)), coding,

@@ -15,6 +15,7 @@
 
 #include "io/vdb_tree.h"
 #include "pipeline/codec/leaf_masks.h"
+#include "pipeline/codec/number_device.h"
 #include "pipeline/codec/value_coding.h"
 
 namespace tilery {
@@ -39,13 +40,15 @@ struct RegionNumbers {
 RegionNumbers NumbersOf(const Region& region, const RegionCoding& coding, CodingError* error);
 
 // `other`: a region at the same place of another grid, null if there is none. `error`: added to, if
-// there is one.
+// there is one. `device`: for whole numbers under the context model; null: this thread. The same
+// bytes either way.
 std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
-                                    const RegionCoding& coding, CodingError* error);
+                                    const RegionCoding& coding, CodingError* error,
+                                    NumberDevice* device = nullptr);
 // `origin` of the node. With `masks_only` values stay empty. Error(kInput), without a path, for
 // bytes that can be no region; damage is for checksums to find.
 Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, const Region* other,
-                    const RegionCoding& coding, bool masks_only);
+                    const RegionCoding& coding, bool masks_only, NumberDevice* device = nullptr);
 
 // Blocks of leaves of a region: for each, the leaves' indices in it and their places in the block.
 struct RegionBlock {

@@ -2,22 +2,31 @@
 //
 //   codec_bench FILE... BOUND
 //
-// Prints a table: numbers of active voxels (each component for itself) per second, in one thread on the CPU.
-// What reads, packs and writes files is left out.
+// Prints numbers of active voxels (each component for itself) per second: in one thread on the CPU,
+// and on a GPU, if there is one, with copies to and from it, several calls at once. What reads,
+// packs and writes files is left out.
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <thread>
 
 #include "pipeline/codec/grid_fit.h"
 #include "pipeline/codec/grid_regions.h"
 #include "tests/io/tool_main.h"
+#include "tests/pipeline/codec/other_device.h"
 
 namespace tilery {
 namespace {
 
 struct Work {
   RegionCoding coding;
-  std::vector<BlockNumbers> blocks;
+  std::vector<BlockNumbers> blocks, leaves;  // with their numbers, and without
+  std::vector<std::vector<std::byte>> encoded;
+
+  std::vector<std::span<const std::byte>> streams() const {
+    return {encoded.begin(), encoded.end()};
+  }
 };
 
 double Seconds() {
@@ -31,12 +40,18 @@ std::vector<Work> WorkOf(const VdbFile& file, const GridBounds& bounds) {
     if (!numbers || !grid.twin_of.empty()) continue;
     const GridSurvey survey = SurveyOf(file, grid, {});
     if (!(survey.most > survey.least)) continue;
-    Work work{FitGrid(file, grid, survey, bounds.For(grid), {}), {}};
+    Work work;
+    work.coding = FitGrid(file, grid, survey, bounds.For(grid), {});
     if (work.coding.contexts.empty()) continue;
     RegionReader reader(file, grid);
     for (Region region; reader.Next(&region);) {
       for (BlockNumbers& block : NumbersOf(region, work.coding, nullptr).blocks)
         work.blocks.push_back(std::move(block));
+    }
+    for (const BlockNumbers& block : work.blocks) {
+      work.leaves.emplace_back(block.values.size());
+      for (size_t i = 0; i < block.places.size(); ++i)
+        work.leaves.back().Add(block.places[i], block.masks[i]);
     }
     all.push_back(std::move(work));
   }
@@ -55,14 +70,14 @@ int Run(const std::vector<std::string>& args) {
   }
   int64_t numbers = 0, bytes = 0;
   double encode = 0, decode = 0;
-  for (const Work& work : all) {
-    std::vector<std::vector<std::byte>> streams;
+  for (Work& work : all) {
+    std::vector<std::vector<std::byte>>& streams = work.encoded;
     const double start = Seconds();
     for (const BlockNumbers& block : work.blocks)
       streams.push_back(EncodeNumbers(block, work.coding));
     const double encoded = Seconds();
     for (size_t i = 0; i < streams.size(); ++i) {
-      BlockNumbers back = work.blocks[i];
+      BlockNumbers back = work.leaves[i];
       DecodeNumbers(streams[i], work.coding, &back);
       if (back.values != work.blocks[i].values) throw std::runtime_error("other numbers come back");
     }
@@ -74,10 +89,42 @@ int Run(const std::vector<std::string>& args) {
       bytes += static_cast<int64_t>(streams[i].size());
     }
   }
-  const auto rate = [&](double seconds) { return static_cast<double>(numbers) / seconds / 1e6; };
+  const auto rate = [](int64_t count, double seconds) {
+    return static_cast<double>(count) / seconds / 1e6;
+  };
   std::printf("%lld numbers, %lld bytes\nCPU, one thread: encode %.2f M numbers/s, decode %.2f\n",
-              static_cast<long long>(numbers), static_cast<long long>(bytes), rate(encode),
-              rate(decode));
+              static_cast<long long>(numbers), static_cast<long long>(bytes), rate(numbers, encode),
+              rate(numbers, decode));
+  const auto device = OtherDevice();
+  if (!device) return 0;
+  for (const int threads : {1, 2, 4, 8}) {
+    double seconds[2] = {};
+    constexpr int kRounds = 12;
+    for (const bool decoding : {false, true}) {
+      for (const bool measured : {false, true}) {
+        std::atomic<size_t> next{0};
+        const double start = Seconds();
+        std::vector<std::thread> pool;
+        for (int t = 0; t < threads; ++t) {
+          pool.emplace_back([&] {
+            for (size_t i = next++; i < all.size() * kRounds; i = next++) {
+              const Work& work = all[i % all.size()];
+              if (!decoding) {
+                device->Encode(work.blocks, work.coding.contexts);
+                continue;
+              }
+              std::vector<BlockNumbers> back = work.leaves;
+              device->Decode(work.streams(), work.coding.contexts, back);
+            }
+          });
+        }
+        for (std::thread& thread : pool) thread.join();
+        if (measured) seconds[decoding ? 1 : 0] = Seconds() - start;
+      }
+    }
+    std::printf("other device, %d calls at once: encode %.0f M numbers/s, decode %.0f\n", threads,
+                rate(kRounds * numbers, seconds[0]), rate(kRounds * numbers, seconds[1]));
+  }
   return 0;
 }
 

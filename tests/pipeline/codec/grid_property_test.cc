@@ -1,5 +1,6 @@
 // Random files of grids through the codec and back: whatever they hold, the bound holds, the rest
-// is exact, and the bytes do not depend on how many threads wrote them.
+// is exact, and neither the bytes nor what comes back of them depends on how many threads there
+// were, and on which device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "io/vdb_writer.h"
 #include "pipeline/codec/grid_file.h"
 #include "tests/io/temp_folder.h"
+#include "tests/pipeline/codec/other_device.h"
 
 namespace tilery {
 namespace {
@@ -33,6 +35,7 @@ class RandomGrid {
     scale_ = std::pow(10.0, about_.half ? Below(5) - 3 : Below(61) - 30);
     wild_ = Below(3) == 0;
     constant_ = Below(5) == 0;
+    smooth_ = name % 2 == 0;
   }
 
   void Write(VdbWriter& writer) {
@@ -50,7 +53,8 @@ class RandomGrid {
       writer.Node(upper);
       for (int place = upper.children.NextOn(0); place >= 0;
            place = upper.children.NextOn(place + 1)) {
-        const VdbNode lower = Inner(VdbLevel::kLower, At(upper, place), Below(7));
+        const VdbNode lower =
+            Inner(VdbLevel::kLower, At(upper, place), smooth_ ? 8 + Below(24) : Below(7));
         writer.Node(lower);
         for (int at = lower.children.NextOn(0); at >= 0; at = lower.children.NextOn(at + 1)) {
           leaves.push_back(Leaf(At(lower, at)));
@@ -70,6 +74,13 @@ class RandomGrid {
     if (wild_ && Below(50) == 0) return wild[Below(6)];
     if (constant_) return 0.25 * scale_;
     return scale_ * 0.001 * (Below(1001) - 500);
+  }
+  double SmoothValue(const VdbCoord& origin, int voxel) {
+    if (constant_ || (wild_ && Below(500) == 0)) return Value();
+    const double x = origin[0] % 1000 + voxel / 64, y = origin[1] % 1000 + voxel / 8 % 8,
+                 z = origin[2] % 1000 + voxel % 8;
+    return scale_ * (std::sin(0.11 * x + 0.05 * y) + std::cos(0.09 * z - 0.03 * x) +
+                     0.003 * (Below(21) - 10));
   }
   std::string Text(double value) const {
     std::string text;
@@ -115,7 +126,9 @@ class RandomGrid {
     for (int voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
       const bool on = Below(4) < active;
       if (on) node.active.SetOn(voxel);
-      const std::vector<std::byte> value = Bytes(on || Below(30) == 0 ? Value() : Background());
+      const std::vector<std::byte> value = Bytes(!on && Below(30) != 0 ? Background()
+                                                 : smooth_             ? SmoothValue(origin, voxel)
+                                                                       : Value());
       values.insert(values.end(), value.begin(), value.end());
     }
     return {node, values};
@@ -125,7 +138,7 @@ class RandomGrid {
   VdbGrid about_;
   VdbNumbers numbers_;
   double scale_ = 1;
-  bool wild_ = false, constant_ = false;
+  bool wild_ = false, constant_ = false, smooth_ = false;
 };
 
 // Counts active finite values that are not exactly what they were.
@@ -168,7 +181,10 @@ int64_t Compare(const VdbFile& was, const VdbFile& is, size_t index, double boun
 TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
   const TempFolder folder;
   const char* const bounds[] = {"lossless", "0.1%", "1%", "20%", "0.003"};
+  const std::unique_ptr<NumberDevice> other = OtherDevice();
+  if (!other) GTEST_SKIP() << "there is no other device";
   int64_t changed = 0;
+  int contexts = 0;
   for (unsigned round = 0; round < 50; ++round) {
     SCOPED_TRACE(round);
     {
@@ -181,23 +197,31 @@ TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
     }
     const VdbFile from(folder / "a.vdb");
     std::string packed, back;
-    for (const int threads : {0, 1, 3}) {
+    struct Way {
+      int threads;
+      bool encode_there, decode_there;  // on the other device
+    };
+    for (const Way& way : {Way{0, false, false}, Way{1, false, true}, Way{3, true, false}}) {
+      SCOPED_TRACE(way.threads);
       std::optional<ThreadPool> pool;
-      if (threads > 0) pool.emplace(threads);
-      const GridWork work{.pool = pool ? &*pool : nullptr, .step = {}};
+      if (way.threads > 0) pool.emplace(way.threads);
+      GridWork work;
+      work.pool = pool ? &*pool : nullptr;
       {
+        work.device = way.encode_there ? other.get() : nullptr;
         OutputFile out(folder / "a.tvdb", "test");
         CompressGrids(from, out, ParseGridBounds(bounds[round % 5]), work);
         out.Publish(Durability::kRename);
       }
       {
+        work.device = way.decode_there ? other.get() : nullptr;
         OutputFile out(folder / "b.vdb", "test");
         DecompressGrids(TvdbFile(folder / "a.tvdb"), out, work);
         out.Publish(Durability::kRename);
       }
-      if (threads > 0) {
-        EXPECT_TRUE(ContentOf(folder / "a.tvdb") == packed) << threads;
-        EXPECT_TRUE(ContentOf(folder / "b.vdb") == back) << threads;
+      if (way.threads > 0) {
+        EXPECT_TRUE(ContentOf(folder / "a.tvdb") == packed);
+        EXPECT_TRUE(ContentOf(folder / "b.vdb") == back);
       }
       packed = ContentOf(folder / "a.tvdb");
       back = ContentOf(folder / "b.vdb");
@@ -212,9 +236,11 @@ TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
       const double most = bound.kind == GridBound::Kind::kAbsolute ? bound.value : 0;
       EXPECT_LE(said[g].max_error, most);
       changed += Compare(from, is, g, most);
+      contexts += said[g].context ? 1 : 0;
     }
   }
   EXPECT_GT(changed, 10000);  // else no bound was put to the test
+  EXPECT_GT(contexts, 20);    // else nothing was left to the other device
 }
 
 TEST(GridProperty, AFileMayHaveMoreGridsThanAByteCounts) {

@@ -22,7 +22,8 @@ int Run(const std::vector<std::string>& args) {
     const VdbFile from(args[1]);
     OutputFile out(args[2], "tvdb-tool");
     ThreadPool pool(2);
-    CompressGrids(from, out, ParseGridBounds(args[3]), {.pool = &pool, .step = {}});
+    CompressGrids(from, out, ParseGridBounds(args[3]),
+                  {.pool = &pool, .device = nullptr, .step = {}});
     out.Publish(Durability::kRename);
     for (const GridReport& grid : ReportsOf(TvdbFile(args[2]))) {
       std::cout << grid.about.label << ' ' << grid.bound << ' ' << grid.max_error << ' '
@@ -34,7 +35,7 @@ int Run(const std::vector<std::string>& args) {
     const TvdbFile from(args[1]);
     OutputFile out(args[2], "tvdb-tool");
     ThreadPool pool(2);
-    DecompressGrids(from, out, {.pool = &pool, .step = {}});
+    DecompressGrids(from, out, {.pool = &pool, .device = nullptr, .step = {}});
     out.Publish(Durability::kRename);
     return 0;
   }

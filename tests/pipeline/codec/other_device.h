@@ -1,0 +1,12 @@
+// A device beside the one that codes numbers by default: a test is built once for each.
+#pragma once
+
+#include <memory>
+
+#include "pipeline/codec/number_device.h"
+
+namespace tilery {
+
+std::unique_ptr<NumberDevice> OtherDevice();  // null if this machine has none
+
+}  // namespace tilery
