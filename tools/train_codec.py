@@ -13,6 +13,7 @@ bits to it. With --write, the weights go where the codec is built from. Needs nu
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import subprocess
 import tempfile
 import time
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--rate", type=float, default=4e-3)
     parser.add_argument("--most", type=int, default=60_000, help="numbers of a file and bound that are learnt from")
+    parser.add_argument("--readers", type=int, default=2, help="files that are made to samples at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="the weights, as torch saves them")
     parser.add_argument("--start", type=Path, help="weights to begin with")
@@ -130,12 +132,17 @@ def main() -> None:
     def files(pattern: str) -> list[Path]:
         return sorted((file for folder in args.bakes for file in folder.glob(pattern)), key=lambda f: f.name)
 
+    def gather(pattern: str):
+        """File, bound and samples, a few read ahead."""
+        wanted = [(file, bound) for file in files(pattern) for bound in (*BOUNDS, EXACT)]
+        with concurrent.futures.ThreadPoolExecutor(args.readers) as pool:
+            yield from ((*which, some) for which, some in
+                        zip(wanted, pool.map(lambda w: samples_of(args.tool, *w), wanted)))
+
     parts = []
-    for file in files("train_*.vdb") if args.minutes > 0 else []:
-        for bound in (*BOUNDS, EXACT):
-            some = samples_of(args.tool, file, bound)
-            most = args.most if bound != EXACT else args.most // 6
-            parts.append(some[chance.permutation(len(some))[:most]])
+    for _, bound, some in gather("train_*.vdb") if args.minutes > 0 else []:
+        most = args.most if bound != EXACT else args.most // 6
+        parts.append(some[chance.permutation(len(some))[:most]])
     if parts:
         inputs, shift, error = on(device, np.concatenate(parts))
         print(f"{len(inputs)} samples of {len(parts)} files and bounds", flush=True)
@@ -156,22 +163,23 @@ def main() -> None:
             step += 1
             if step % 5000 == 0:
                 print(f"{step}: {bits.item():.4f}", flush=True)
-        print(f"{step} steps in {time.monotonic() - start:.0f} s", flush=True)
+        with torch.no_grad():
+            total = sum(bits_of(net(a), b, c).double().sum().item()
+                        for a, b, c in zip(*(t.split(1 << 16) for t in (inputs, shift, error))))
+        print(f"{step} steps in {time.monotonic() - start:.0f} s; all samples: {total / len(inputs):.4f} bits", flush=True)
     if args.out:
         torch.save(net.state_dict(), args.out)
     layers = integers(net)
     if args.write:
         write_inc(layers, args.write)
-    for file in files("test_*.vdb"):
-        for bound in (*BOUNDS, EXACT):
-            samples = samples_of(args.tool, file, bound)
-            total = 0.0
-            for some in np.array_split(samples, max(1, len(samples) // 65536)):
-                outputs = torch.from_numpy(integer_outputs(layers, some["inputs"])).float() / 256
-                _, shift, error = on(torch.device("cpu"), some)
-                total += bits_of(outputs, shift, error).double().sum().item()
-            print(f"{file.stem} {bound}: {total / len(samples):.4f} bits, ratio {32 * len(samples) / total:.2f}",
-                  flush=True)
+    for file, bound, samples in gather("test_*.vdb"):
+        total = 0.0
+        for some in np.array_split(samples, max(1, len(samples) // 65536)):
+            outputs = torch.from_numpy(integer_outputs(layers, some["inputs"])).float() / 256
+            _, shift, error = on(torch.device("cpu"), some)
+            total += bits_of(outputs, shift, error).double().sum().item()
+        print(f"{file.stem} {bound}: {total / len(samples):.4f} bits, ratio {32 * len(samples) / total:.2f}",
+              flush=True)
 
 
 if __name__ == "__main__":

@@ -164,7 +164,6 @@ ContextFit::~ContextFit() = default;
 void ContextFit::Add(const BlockNumbers& block) {
   memory_->Begin(block);
   for (size_t c = 0; c < sums_.size(); ++c) memory_->SetValues(block, c);
-  const ContextComponent none{};
   for (const int32_t at : memory_->order) {
     const bool counts = count_++ % every_ == 0;
     for (size_t c = 0; c < sums_.size(); ++c) {
@@ -174,12 +173,11 @@ void ContextFit::Add(const BlockNumbers& block) {
       sums.most = std::max(sums.most, value);
       if (!counts) continue;
       const ContextBlock view = memory_->View(c);
-      const ContextPrediction around = Predict(ContextModel(), none, view, at);
-      if (around.known < kFittedKnown) continue;
       std::array<double, Sums::kRow> terms{};
-      ForTerms(ContextModel(), view, at, around.mean, [&](int term, int32_t off) {
+      const ContextPrediction around = ForTerms(view, at, [&](int term, int32_t off) {
         terms[static_cast<size_t>(term)] = static_cast<double>(off) / 16;
       });
+      if (around.known < kFittedKnown) continue;
       terms[kContextTerms - 1] = 1;
       terms[kContextTerms] = value - static_cast<double>(around.mean) / 16;
       // There are none of components that do not come before this one.
@@ -245,7 +243,7 @@ void ContextCoder::ForKnown(size_t component, const Code& code) {
   const std::vector<int32_t>& order = memory_->order;
   std::vector<ContextPrediction> predictions(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    predictions[i] = Predict(ContextModel(), components_[component], view, order[i]);
+    predictions[i] = Predict(components_[component], view, order[i]);
     const auto at = static_cast<size_t>(order[i]);
     errors[at] = ContextError(memory_->values[component][at], predictions[i]);
   }
@@ -286,7 +284,7 @@ void ContextCoder::Decode(RangeDecoder* coder, BlockNumbers* block) {
       for (size_t first = memory_->begin[wave]; first < end; first += batch.size()) {
         batch.Clear();
         for (size_t i = first; i < end && !batch.full(); ++i)
-          batch.Add(order[i], Predict(ContextModel(), components_[c], view, order[i]));
+          batch.Add(order[i], Predict(components_[c], view, order[i]));
         batch.Run(kernel_);
         for (size_t i = 0; i < batch.size(); ++i) {
           const auto at = static_cast<size_t>(order[first + i]);

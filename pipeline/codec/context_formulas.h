@@ -39,10 +39,14 @@ inline constexpr uint32_t kContextWhole = 1 << 16;  // what the probabilities of
 // Values are told in sixteenths, within this.
 inline constexpr int32_t kContextMost = 1 << 30;
 
+#if defined(__CUDA_ARCH__)
+#define TILERY_UNROLLED _Pragma("unroll")
+#else
+#define TILERY_UNROLLED
+#endif
+
 // What does not change: made once (ContextModel()), copied to devices as it is.
 struct ContextTables {
-  // Where neighbours lie in a block in memory. The first kContextNear, and what lies opposite.
-  int32_t causal[kContextCausal];
   // Layers of the network, in 1/1024: [output][input]; biases in the unit of the layer's sums.
   int16_t first[kContextHidden][kContextInputs];
   int16_t second[kContextSecond][kContextHidden];
@@ -103,6 +107,18 @@ struct ContextPrediction {
 
 namespace context {
 
+// Where neighbours lie in a block in memory: those that touch, those at edges and at corners, and
+// some of the next but one. What lies opposite the first kContextNear comes later.
+TILERY_HD int Causal(int i) {
+  constexpr int kX = kContextPadded * kContextPadded, kY = kContextPadded;
+  constexpr int kOffsets[kContextCausal] = {
+      -kX,           -kY,          -1,           -kX - kY, -kX - 1,     -kX + 1, -kX + kY,
+      -kY - 1,       -kY + 1,      -kX - kY - 1, -kX - kY + 1, -kX + kY - 1, -kX + kY + 1, -2,
+      -2 * kY,       -2 * kX,      -kY - 2,      -2 * kY - 1,  -kX - 2,  -2 * kX - 1};
+  return kOffsets[i];
+}
+TILERY_HD int Around(int i) { return i < kContextNear ? Causal(i) : -Causal(i - kContextNear); }
+
 TILERY_HD int32_t Clamp(int64_t v, int64_t least, int64_t most) {
   return static_cast<int32_t>(v < least ? least : v > most ? most : v);
 }
@@ -124,62 +140,70 @@ TILERY_HD int8_t Log(const ContextTables& tables, int32_t sixteenths) {
 
 }  // namespace context
 
-// Calls use(term, distance in sixteenths) for what the prediction is a weighted sum of: how far the
-// known neighbours are from `mean`, and those in earlier components from the voxel's value there.
+// Calls use(term, distance in sixteenths) for what the prediction of a voxel is a weighted sum of:
+// how far the known neighbours are from their mean, and those in earlier components from the
+// voxel's value there; 0 for what is not known.
 template <typename Use>
-TILERY_HD void ForTerms(const ContextTables& tables, const ContextBlock& block, int at,
-                        int32_t mean, const Use& use) {
+TILERY_HD ContextPrediction ForTerms(const ContextBlock& block, int at, const Use& use) {
+  using context::Clamp;
   const int32_t* const values = block.values[block.component];
+  int32_t known[kContextCausal];
+  int64_t value[kContextCausal];
+  TILERY_UNROLLED
   for (int i = 0; i < kContextCausal; ++i) {
-    const int to = at + tables.causal[i];
-    if (block.active[to] != 0)
-      use(i, context::Clamp(int64_t{values[to]} * 16 - mean, -kContextMost, kContextMost));
+    const int to = at + context::Causal(i);
+    known[i] = block.active[to];
+    value[i] = int64_t{values[to]} * 16;
+  }
+  int64_t near_sum = 0, all_sum = 0;
+  int32_t near = 0, all = 0;
+  TILERY_UNROLLED
+  for (int i = 0; i < kContextCausal; ++i) {
+    all += known[i];
+    all_sum += value[i];
+    if (i + 1 == kContextTouching) {
+      near = all;
+      near_sum = all_sum;
+    }
+  }
+  ContextPrediction prediction;
+  // Within 2^30.
+  const int32_t mean = static_cast<int32_t>(near > 0  ? near_sum / near
+                                            : all > 0 ? all_sum / all
+                                                      : 0);
+  int64_t spread = 0;
+  TILERY_UNROLLED
+  for (int i = 0; i < kContextCausal; ++i) {
+    const int32_t off = known[i] != 0 ? Clamp(value[i] - mean, -kContextMost, kContextMost) : 0;
+    spread += off < 0 ? -off : off;
+    use(i, off);
   }
   for (int before = 1; before <= block.component; ++before) {
     const int32_t* const others = block.values[block.component - before];
     const int first = kContextCausal + (before - 1) * kContextAround;
     const int64_t here = int64_t{others[at]} * 16;
+    TILERY_UNROLLED
     for (int i = 0; i < kContextAround; ++i) {
-      const int to =
-          i < kContextNear ? at + tables.causal[i] : at - tables.causal[i - kContextNear];
-      if (block.active[to] != 0)
-        use(first + i,
-            context::Clamp(int64_t{others[to]} * 16 - here, -kContextMost, kContextMost));
+      const int to = at + context::Around(i);
+      const int64_t off = int64_t{others[to]} * 16 - here;
+      use(first + i, block.active[to] != 0 ? Clamp(off, -kContextMost, kContextMost) : 0);
     }
   }
+  prediction.value = prediction.mean = mean;
+  prediction.spread = static_cast<int32_t>(all > 0 ? spread / all : 0);
+  prediction.known = all;
+  return prediction;
 }
 
-TILERY_HD ContextPrediction Predict(const ContextTables& tables, const ContextComponent& component,
-                                    const ContextBlock& block, int at) {
-  using context::Clamp;
-  const int32_t* const values = block.values[block.component];
-  int64_t near_sum = 0, all_sum = 0;
-  int near = 0, all = 0;
-  for (int i = 0; i < kContextCausal; ++i) {
-    const int to = at + tables.causal[i];
-    const int known = block.active[to];
-    const int64_t value = int64_t{values[to]} * 16;
-    all += known;
-    all_sum += value;
-    if (i < kContextTouching) {
-      near += known;
-      near_sum += value;
-    }
-  }
-  ContextPrediction prediction;
-  const int32_t mean = static_cast<int32_t>(near > 0  ? near_sum / near
-                                            : all > 0 ? all_sum / all
-                                                      : 0);
-  prediction.mean = mean;
-  prediction.known = all;
-  int64_t sum = int64_t{component.weights[kContextTerms - 1]} * 16, spread = 0;
-  ForTerms(tables, block, at, mean, [&](int term, int32_t off) {
+TILERY_HD ContextPrediction Predict(const ContextComponent& component, const ContextBlock& block,
+                                    int at) {
+  int64_t sum = int64_t{component.weights[kContextTerms - 1]} * 16;
+  ContextPrediction prediction = ForTerms(block, at, [&](int term, int32_t off) {
     sum += int64_t{component.weights[term]} * off;
-    if (term < kContextCausal) spread += off < 0 ? -off : off;
   });
-  prediction.spread = static_cast<int32_t>(all > 0 ? spread / all : 0);
-  prediction.value =
-      all < 3 ? mean : Clamp(mean + ((sum + (1 << 11)) >> 12), -kContextMost, kContextMost);
+  if (prediction.known >= kContextTouching)
+    prediction.value =
+        context::Clamp(prediction.mean + ((sum + (1 << 11)) >> 12), -kContextMost, kContextMost);
   return prediction;
 }
 
@@ -197,8 +221,9 @@ TILERY_HD int ContextInputs(const ContextTables& tables, const ContextComponent&
   const int32_t* const errors = block.errors[c];
   int64_t wrong = 0;
   int known = 0;
+  TILERY_UNROLLED
   for (int i = 0; i < kContextErrors; ++i) {
-    const int to = at + tables.causal[i];
+    const int to = at + context::Causal(i);
     const int32_t error = errors[to];
     known += block.active[to];
     wrong += error < 0 ? -error : error;
@@ -211,17 +236,21 @@ TILERY_HD int ContextInputs(const ContextTables& tables, const ContextComponent&
         Clamp((sixteenths + (int64_t{1} << shift)) >> (shift + 1), -127, 127));
   };
   int8_t* to_input = inputs;
+  TILERY_UNROLLED
   for (int i = 0; i < kContextCausal; ++i) {
-    const int to = at + tables.causal[i];
+    const int to = at + context::Causal(i);
     *to_input++ = block.active[to] != 0
                       ? scaled(int64_t{block.values[c][to]} * 16 - prediction.value)
                       : static_cast<int8_t>(0);
   }
+  TILERY_UNROLLED
   for (int i = 0; i < kContextCausal; ++i)
-    *to_input++ = static_cast<int8_t>(16 * block.active[at + tables.causal[i]]);
+    *to_input++ = static_cast<int8_t>(16 * block.active[at + context::Causal(i)]);
+  TILERY_UNROLLED
   for (int i = 0; i < kContextNear; ++i)
-    *to_input++ = static_cast<int8_t>(16 * block.active[at - tables.causal[i]]);
-  for (int i = 0; i < kContextErrors; ++i) *to_input++ = scaled(errors[at + tables.causal[i]]);
+    *to_input++ = static_cast<int8_t>(16 * block.active[at - context::Causal(i)]);
+  TILERY_UNROLLED
+  for (int i = 0; i < kContextErrors; ++i) *to_input++ = scaled(errors[at + context::Causal(i)]);
   *to_input++ = scaled(int64_t{prediction.mean} - prediction.value);
   *to_input++ = scaled(int64_t{prediction.value} - int64_t{component.least} * 16);
   *to_input++ = scaled(int64_t{component.most} * 16 - prediction.value);
@@ -235,10 +264,11 @@ TILERY_HD int ContextInputs(const ContextTables& tables, const ContextComponent&
   int64_t later = 0;
   int count = 0;
   if (c > 0) {
+    TILERY_UNROLLED
     for (int i = 0; i < kContextNear; ++i) {
-      const int32_t error = block.errors[c - 1][at - tables.causal[i]];
+      const int32_t error = block.errors[c - 1][at - context::Causal(i)];
       later += error < 0 ? -error : error;
-      count += block.active[at - tables.causal[i]];
+      count += block.active[at - context::Causal(i)];
     }
   }
   *to_input++ =

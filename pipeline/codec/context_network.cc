@@ -39,20 +39,8 @@ double Exp(double x) {
 
 uint32_t Rounded(double v) { return static_cast<uint32_t>(v + 0.5); }
 
-void SetCausal(ContextTables* tables) {
-  constexpr int kOffsets[kContextCausal][3] = {
-      {-1, 0, 0},  {0, -1, 0}, {0, 0, -1},   {-1, -1, 0}, {-1, 0, -1}, {-1, 0, 1}, {-1, 1, 0},
-      {0, -1, -1}, {0, -1, 1}, {-1, -1, -1}, {-1, -1, 1}, {-1, 1, -1}, {-1, 1, 1}, {0, 0, -2},
-      {0, -2, 0},  {-2, 0, 0}, {0, -1, -2},  {0, -2, -1}, {-1, 0, -2}, {-2, 0, -1}};
-  for (int i = 0; i < kContextCausal; ++i) {
-    const auto& to = kOffsets[i];
-    tables->causal[i] = (to[0] * kContextPadded + to[1]) * kContextPadded + to[2];
-  }
-}
-
 std::unique_ptr<const ContextTables> MakeTables() {
   auto tables = std::make_unique<ContextTables>();
-  SetCausal(tables.get());
   const int16_t* weights = kWeights;
   const auto copy = [&weights](auto& to) {
     std::memcpy(&to, weights, sizeof to);

@@ -69,10 +69,10 @@ class Layout {
   int64_t size_ = 0;
 };
 
-int64_t NumbersOf(const BlockNumbers& block) {
-  int64_t voxels = 0;
+int32_t VoxelsOf(const BlockNumbers& block) {
+  int32_t voxels = 0;
   for (const LeafMask& mask : block.masks) voxels += CountOn(mask);
-  return voxels * static_cast<int64_t>(block.values.size());
+  return voxels;
 }
 
 }  // namespace
@@ -105,8 +105,11 @@ class ContextDevice::Lane {
                                              std::span<const BlockNumbers> blocks,
                                              std::span<const ContextComponent> components) {
     std::vector<int64_t> sizes;
-    for (const BlockNumbers& block : blocks) sizes.push_back(ContextStreamBytes(NumbersOf(block)));
-    Place(model, blocks, components, sizes);
+    for (const BlockNumbers& block : blocks) {
+      const int64_t parts = static_cast<int64_t>(components.size());
+      sizes.push_back(ContextStreamBytes(VoxelsOf(block) * parts));
+    }
+    Place(model, blocks, components, sizes, true);
     for (size_t b = 0; b < blocks.size(); ++b) {
       int32_t* to = Values(b, components.size());
       for (const auto& component : blocks[b].values) {
@@ -141,7 +144,7 @@ class ContextDevice::Lane {
               std::span<const ContextComponent> components, std::span<BlockNumbers> blocks) {
     std::vector<int64_t> sizes;
     for (const auto& stream : streams) sizes.push_back(static_cast<int64_t>(stream.size()));
-    Place(model, blocks, components, sizes);
+    Place(model, blocks, components, sizes, false);
     for (size_t b = 0; b < blocks.size(); ++b) {
       // Beyond its end a stream reads as zeros.
       std::byte* const to = host_ + streams_ + begins_[b];
@@ -185,11 +188,13 @@ class ContextDevice::Lane {
   // `sizes`: of the streams.
   template <typename Blocks>
   void Place(const Model& model, const Blocks& blocks, std::span<const ContextComponent> components,
-             const std::vector<int64_t>& sizes) {
+             const std::vector<int64_t>& sizes, bool encoding) {
     first_.assign(1, 0);
+    std::vector<int32_t> voxels{0};
     begins_.assign(1, 0);
     for (size_t b = 0; b < blocks.size(); ++b) {
       first_.push_back(first_.back() + static_cast<int32_t>(blocks[b].places.size()));
+      voxels.push_back(voxels.back() + VoxelsOf(blocks[b]));
       begins_.push_back(begins_.back() + (sizes[b] + 15) / 16 * 16);
     }
     const auto count = static_cast<int64_t>(blocks.size()), leaves = int64_t{first_.back()};
@@ -198,6 +203,7 @@ class ContextDevice::Lane {
     Layout layout;
     const int64_t of_components = layout.Add(static_cast<int64_t>(components.size_bytes()));
     const int64_t firsts = layout.Add((count + 1) * static_cast<int64_t>(sizeof(int32_t)));
+    const int64_t voxel_firsts = layout.Add((count + 1) * static_cast<int64_t>(sizeof(int32_t)));
     const int64_t begins = layout.Add((count + 1) * static_cast<int64_t>(sizeof(int64_t)));
     const int64_t places = layout.Add(leaves);
     const int64_t masks = layout.Add(leaves * static_cast<int64_t>(sizeof(LeafMask)));
@@ -205,11 +211,16 @@ class ContextDevice::Lane {
     task_values_ = layout.Add(values_bytes_);
     streams_ = layout.Add(begins_.back());
     const int64_t told = layout.size();
+    const int64_t order = layout.Add(int64_t{voxels.back()} * static_cast<int64_t>(sizeof(int32_t)));
+    const int64_t symbols = layout.Add(
+        encoding ? int64_t{voxels.back()} * kContextSymbolWords * static_cast<int64_t>(sizeof(uint32_t))
+                 : 0);
     const int64_t memory = layout.Add(count * ContextMemoryBytes(static_cast<int>(parts)));
     host_ = host_memory_.Reserve(told);
     device_ = device_memory_.Reserve(layout.size());
     std::memcpy(host_ + of_components, components.data(), components.size_bytes());
     std::memcpy(host_ + firsts, first_.data(), first_.size() * sizeof first_[0]);
+    std::memcpy(host_ + voxel_firsts, voxels.data(), voxels.size() * sizeof voxels[0]);
     std::memcpy(host_ + begins, begins_.data(), begins_.size() * sizeof begins_[0]);
     std::byte* place = host_ + places;
     std::byte* mask = host_ + masks;
@@ -224,12 +235,15 @@ class ContextDevice::Lane {
              static_cast<int32_t>(parts),
              static_cast<int32_t>(count),
              reinterpret_cast<const int32_t*>(device_ + firsts),
+             reinterpret_cast<const int32_t*>(device_ + voxel_firsts),
              reinterpret_cast<const uint8_t*>(device_ + places),
              reinterpret_cast<const uint64_t*>(device_ + masks),
              reinterpret_cast<int32_t*>(device_ + task_values_),
              reinterpret_cast<uint8_t*>(device_ + streams_),
              reinterpret_cast<const int64_t*>(device_ + begins),
              reinterpret_cast<int64_t*>(device_ + sizes_),
+             reinterpret_cast<int32_t*>(device_ + order),
+             reinterpret_cast<uint32_t*>(device_ + symbols),
              reinterpret_cast<uint8_t*>(device_ + memory)};
   }
   void Send(int64_t bytes) {

@@ -21,6 +21,7 @@ struct ContextTask {
   int32_t count;                       // at most kContextComponents
   int32_t blocks;
   const int32_t* leaves;  // [blocks + 1] where each block's begin
+  const int32_t* voxels;  // [blocks + 1] where each block's active voxels begin in `order`
   const uint8_t* places;  // [leaves] in their block
   const uint64_t* masks;  // [leaves][8]
   // Of block b: [count][its leaves][512], from leaves[b] * count * 512 on. Decoding fills those of
@@ -29,8 +30,11 @@ struct ContextTask {
   uint8_t* streams;       // of block b from begins[b] to begins[b + 1]
   const int64_t* begins;  // [blocks + 1]
   int64_t* sizes;         // [blocks] encoding: bytes of the streams
+  int32_t* order;         // [active voxels] scratch
+  uint32_t* symbols;      // [active voxels][kContextSymbolWords] scratch, for encoding only
   uint8_t* memory;        // ContextMemoryBytes(count) for each block
 };
+inline constexpr int kContextSymbolWords = 3;
 int64_t ContextMemoryBytes(int components);
 // A stream is never longer, for so many numbers.
 inline constexpr int64_t ContextStreamBytes(int64_t numbers) { return 16 * numbers + 64; }
