@@ -113,6 +113,14 @@ std::optional<VdbNumbers> VdbNumbersOf(const std::string& type) {
   return found == kKnown.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::string VdbValueTypeOf(const VdbGrid& grid) {
+  constexpr std::string_view kBefore = "Tree_", kAfter = "_5_4_3";
+  std::string type = grid.type;
+  if (type.starts_with(kBefore) && type.ends_with(kAfter))
+    type = type.substr(kBefore.size(), type.size() - kBefore.size() - kAfter.size());
+  return Printable(type, 60);
+}
+
 void NameGrids(std::vector<VdbGrid>& grids) {
   std::map<std::string, int> seen, all;
   for (VdbGrid& grid : grids) {

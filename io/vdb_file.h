@@ -68,6 +68,8 @@ struct VdbNumbers {
 };
 // Of a tree with nodes of 32^3, 16^3 and 8^3; nullopt for all others.
 std::optional<VdbNumbers> VdbNumbersOf(const std::string& type);
+// What its values are called: "vec3s" of "Tree_vec3s_5_4_3". Printable.
+std::string VdbValueTypeOf(const VdbGrid& grid);
 
 // By its first bytes. Error(kInput) if it can't be read.
 bool IsVdbFile(const std::filesystem::path& path);

@@ -14,8 +14,8 @@ Box CubeOf(const VdbCoord& origin, int64_t edge) {
   return {begin, {begin[0] + edge, begin[1] + edge, begin[2] + edge}};
 }
 
-int32_t Floor(int64_t at, int32_t edge) {
-  return static_cast<int32_t>((at >= 0 ? at / edge : -((-at + edge - 1) / edge)) * edge);
+int64_t Floor(int64_t at, int64_t edge) {
+  return (at >= 0 ? at / edge : -((-at + edge - 1) / edge)) * edge;
 }
 
 }  // namespace

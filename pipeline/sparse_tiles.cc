@@ -41,20 +41,27 @@ class Collector {
   SparseTiles Finish() {
     Tidy();
     if (found_.empty()) found_.push_back({0, 0, 0});  // no voxel is active: some tile is run
-    Index low = found_.front(), high = low;
-    for (const Index& tile : found_) {
-      for (size_t axis = 0; axis < 3; ++axis) {
-        low[axis] = std::min(low[axis], tile[axis]);
-        high[axis] = std::max(high[axis], tile[axis]);
-      }
-    }
     SparseTiles sparse;
+    std::array<std::vector<int64_t>, 3> used;    // tile indices along each axis
+    std::array<std::vector<int64_t>, 3> places;  // of these, in the item
     Index counts;
     for (size_t axis = 0; axis < 3; ++axis) {
-      const int64_t stride = tiling_.tile[axis] - tiling_.overlap[axis];
-      counts[axis] = high[axis] - low[axis] + 1;
-      sparse.origin[axis] = low[axis] * stride;
-      sparse.shape[axis] = (counts[axis] - 1) * stride + tiling_.tile[axis];
+      for (const Index& tile : found_) {
+        if (used[axis].empty() || used[axis].back() != tile[axis]) used[axis].push_back(tile[axis]);
+      }
+      std::sort(used[axis].begin(), used[axis].end());
+      used[axis].erase(std::unique(used[axis].begin(), used[axis].end()), used[axis].end());
+      const int64_t tile = tiling_.tile[axis], stride = tile - tiling_.overlap[axis];
+      const int64_t apart = (tile + stride - 1) / stride;  // tiles that share no voxel
+      int64_t place = 0;
+      for (size_t i = 0; i < used[axis].size(); ++i) {
+        const int64_t at = used[axis][i], step = i == 0 ? 0 : at - used[axis][i - 1];
+        place += std::min(step, apart);
+        if (i == 0 || step > apart) sparse.runs[axis].push_back({place * stride, at * stride});
+        places[axis].push_back(place);
+      }
+      counts[axis] = place + 1;
+      sparse.shape[axis] = place * stride + tile;
     }
     if (static_cast<double>(sparse.shape[0]) * static_cast<double>(sparse.shape[1]) *
             static_cast<double>(sparse.shape[2]) >
@@ -66,8 +73,13 @@ class Collector {
     TileSet tiles;
     tiles.reserve(found_.size());
     for (const Index& tile : found_) {
-      tiles.push_back(((tile[0] - low[0]) * counts[1] + tile[1] - low[1]) * counts[2] + tile[2] -
-                      low[2]);
+      Index at;
+      for (size_t axis = 0; axis < 3; ++axis) {
+        const auto& all = used[axis];
+        const auto found = std::lower_bound(all.begin(), all.end(), tile[axis]);
+        at[axis] = places[axis][static_cast<size_t>(found - all.begin())];
+      }
+      tiles.push_back((at[0] * counts[1] + at[1]) * counts[2] + at[2]);
     }
     sparse.tiles = std::make_shared<const TileSet>(std::move(tiles));
     return sparse;
@@ -120,6 +132,44 @@ void AddActiveVoxels(const VdbNode& leaf, Collector* collector) {
 }
 
 }  // namespace
+
+Index SparseTiles::ToItem(const Index& first) const {
+  Index more;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const auto next = std::partition_point(runs[axis].begin() + 1, runs[axis].end(),
+                                           [&](const Run& run) { return run.grid <= first[axis]; });
+    more[axis] = std::prev(next)->item - std::prev(next)->grid;
+  }
+  return more;
+}
+
+void SparseTiles::VisitParts(
+    const Box& box, const std::function<void(const Box& part, const Box& in_grid)>& visit) const {
+  struct Part {
+    int64_t begin, end, to_grid;
+  };
+  std::array<std::vector<Part>, 3> parts;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    int64_t begin = box.begin[axis];
+    auto next = std::partition_point(runs[axis].begin() + 1, runs[axis].end(),
+                                     [&](const Run& run) { return run.item <= begin; });
+    while (begin < box.end[axis]) {
+      const Run& run = *std::prev(next);
+      const int64_t end =
+          next == runs[axis].end() ? box.end[axis] : std::min(box.end[axis], next++->item);
+      parts[axis].push_back({begin, end, run.grid - run.item});
+      begin = end;
+    }
+  }
+  for (const Part& z : parts[0]) {
+    for (const Part& y : parts[1]) {
+      for (const Part& x : parts[2]) {
+        const Box part{{z.begin, y.begin, x.begin}, {z.end, y.end, x.end}};
+        visit(part, Shift(part, {z.to_grid, y.to_grid, x.to_grid}));
+      }
+    }
+  }
+}
 
 SparseTiles FindSparseTiles(const VdbFile& file, const VdbGrid& grid, const Tiling& tiling) {
   VdbTreeReader tree(file, grid);

@@ -13,15 +13,25 @@ namespace {
 
 bool IsGrid(const VdbGrid& grid) { return grid.twin_of.empty() && VdbNumbersOf(grid.type); }
 
+// Why no model runs on a grid that was named.
+std::string WhyNoGrid(const VdbGrid& grid) {
+  const std::string name = "grid '" + Printable(grid.label, 60) + "' ";
+  if (!grid.twin_of.empty()) return name + "shares the tree of another; ";
+  return name + "is of type " + VdbValueTypeOf(grid) + "; ";
+}
+
 // The one grid of the file that the job is about.
 const VdbGrid& ChooseGrid(const VdbFile& file, const std::vector<std::string>& wanted) {
-  std::string known;
+  std::string known, other;
   std::vector<const VdbGrid*> chosen;
   for (const VdbGrid& grid : file.grids()) {
-    if (!IsGrid(grid)) continue;
-    known += (known.empty() ? "" : ", ") + Printable(grid.label, 60);
     const bool named = std::find(wanted.begin(), wanted.end(), grid.label) != wanted.end() ||
                        std::find(wanted.begin(), wanted.end(), grid.name) != wanted.end();
+    if (!IsGrid(grid)) {
+      if (named && other.empty()) other = WhyNoGrid(grid);
+      continue;
+    }
+    known += (known.empty() ? "" : ", ") + Printable(grid.label, 60);
     if (wanted.empty() || named) chosen.push_back(&grid);
   }
   const std::string there = known.empty() ? "it has no grid of float, double or vectors"
@@ -29,8 +39,9 @@ const VdbGrid& ChooseGrid(const VdbFile& file, const std::vector<std::string>& w
   if (chosen.size() == 1) return *chosen[0];
   throw Error(Fault::kInput,
               Printable(file.file().path().native()) +
-                  (chosen.empty() ? ": no grid is called as input.grids says; "
-                                  : ": several grids; name one of them in input.grids; ") +
+                  (!chosen.empty()  ? ": several grids; name one of them in input.grids; "
+                   : !other.empty() ? ": " + other
+                                    : ": no grid is called as input.grids says; ") +
                   there);
 }
 
@@ -39,6 +50,7 @@ void ReadGrid(const std::vector<std::string>& wanted, InputHeader& input) {
   input.stamp = file.file().stamp();
   const VdbGrid& grid = ChooseGrid(file, wanted);
   input.grid.label = grid.label;
+  input.grid_type = VdbValueTypeOf(grid);
   input.header.format = "vdb";
   input.header.dtype = DType::kF32;
   input.header.dims = 3;

@@ -29,6 +29,7 @@ struct InputHeader {
   std::string error;                // why it can't be read ("" = it can): its item is refused
   std::vector<std::string> losses;  // what `output_format` would lose
   SparseGrid grid;                  // of an OpenVDB file; its shape is found by FindTilesOfGrids
+  std::string grid_type;            // of its values: "vec3s"
   FileStamp
       identity;  // what the item's key holds. ReadHeaders sets it to `stamp`; who knows that only
                  // times or inode have changed since, by content hash, puts the first stamp here

@@ -13,15 +13,6 @@
 namespace tilery {
 namespace {
 
-// "Tree_vec3s_5_4_3" -> "vec3s".
-std::string TypeOf(const VdbGrid& grid) {
-  constexpr std::string_view kBefore = "Tree_", kAfter = "_5_4_3";
-  std::string type = grid.type;
-  if (type.starts_with(kBefore) && type.ends_with(kAfter))
-    type = type.substr(kBefore.size(), type.size() - kBefore.size() - kAfter.size());
-  return Printable(type, 60);
-}
-
 Json TransformOf(const VdbTransform& transform) {
   Json json = {{"type", transform.type}};
   constexpr size_t kVector = 3 * 8;
@@ -111,7 +102,7 @@ void AddTree(const VdbFile& file, const VdbGrid& grid, Json& json) {
 
 Json GridHeadJson(const VdbGrid& grid) {
   Json json = {{"name", Printable(grid.label, 200)},
-               {"type", TypeOf(grid)},
+               {"type", VdbValueTypeOf(grid)},
                {"half", grid.half},
                {"class", "unknown"},
                {"transform", TransformOf(grid.transform)}};

@@ -182,7 +182,9 @@ std::string WhyNotGrid(const Header& header, const ItemParams& params) {
 std::string Judge(const InputHeader& input, const Job& job, int dims, bool dims_declared,
                   RuleBook& rules, Plan& plan, Item& item) {
   if (!input.error.empty()) return input.error;
-  const std::string name = Printable(item.input) + ": ";
+  std::string name = Printable(item.input) + ": ";
+  if (!item.grid.label.empty())
+    name += "grid '" + Printable(item.grid.label, 60) + "' of " + input.grid_type + " values: ";
   const Header& header = item.header;
   const std::string format = FormatOfExtension(item.output);
   if (format.empty()) {

@@ -156,7 +156,8 @@ bool TrySizes(Plan& plan, int64_t unit_memory) {
     item.sizing.tiles = unit;
     item.sizing.accumulator_bytes = unit_memory;
     item.sizing.channels = params.transfer.accumulators;
-    if (tiles <= unit && accumulator <= unit_memory) {
+    // Units are cut by all tiles of the item's box, so it is the box that has to fit one.
+    if (grid <= unit && accumulator <= unit_memory) {
       // One unit that writes the output itself: cutting it finer would cost a detour over bricks.
       item.infer_units = 1;
       item.staged = false;

@@ -1,6 +1,7 @@
 #include "worker/sparse_items.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -129,13 +130,19 @@ class LowerLeaves {
       : item_(item), channels_(channels), numbers_(item.regions().numbers()) {}
 
   void Add(const VdbNode& leaf, std::vector<std::byte> values) {
-    leaves_.push_back({leaf, std::move(values)});
-    Index begin{leaf.origin[2], leaf.origin[1], leaf.origin[0]};
-    const Index& origin = item_.tiles().origin;
-    for (size_t axis = 0; axis < 3; ++axis) begin[axis] -= origin[axis];
+    leaves_.push_back({leaf, std::move(values), {}});
+    if (leaf.active.NextOn(0) < 0) return;
+    Index& begin = leaves_.back().begin;
+    Index first = {INT64_MAX, INT64_MAX, INT64_MAX};
+    for (int voxel = leaf.active.NextOn(0); voxel >= 0; voxel = leaf.active.NextOn(voxel + 1)) {
+      const VdbCoord at = VdbPlaceOffset(VdbLevel::kLeaf, voxel);
+      for (size_t axis = 0; axis < 3; ++axis)
+        first[axis] = std::min(first[axis], int64_t{leaf.origin[2 - axis]} + at[2 - axis]);
+    }
+    begin = item_.tiles().ToItem(first);
+    for (size_t axis = 0; axis < 3; ++axis) begin[axis] += leaf.origin[2 - axis];
     constexpr int64_t kEdge = VdbEdge(VdbLevel::kLeaf);
-    const Box box{begin, {begin[0] + kEdge, begin[1] + kEdge, begin[2] + kEdge}};
-    if (leaf.active.NextOn(0) >= 0) box_ = Hull(box_, box);
+    box_ = Hull(box_, {begin, {begin[0] + kEdge, begin[1] + kEdge, begin[2] + kEdge}});
   }
   bool empty() const { return leaves_.empty(); }
 
@@ -147,15 +154,12 @@ class LowerLeaves {
     const View view = DenseView(reinterpret_cast<std::byte*>(samples_.data()), DType::kF32,
                                 channels_, box.shape(), Layout::kInterleaved);
     if (!box.empty()) fill(box, view);
-    const Index& origin = item_.tiles().origin;
-    for (auto& [leaf, values] : leaves_) {
+    for (auto& [leaf, values, begin] : leaves_) {
       for (int voxel = leaf.active.NextOn(0); voxel >= 0; voxel = leaf.active.NextOn(voxel + 1)) {
         const VdbCoord at = VdbPlaceOffset(VdbLevel::kLeaf, voxel);
         Index place;
-        for (size_t axis = 0; axis < 3; ++axis) {
-          place[axis] =
-              int64_t{leaf.origin[2 - axis]} + at[2 - axis] - origin[axis] - box.begin[axis];
-        }
+        for (size_t axis = 0; axis < 3; ++axis)
+          place[axis] = begin[axis] + at[2 - axis] - box.begin[axis];
         for (int32_t c = 0; c < channels_; ++c) {
           const float value =
               *reinterpret_cast<const float*>(view.at(c, place[0], place[1], place[2]));
@@ -171,6 +175,12 @@ class LowerLeaves {
 
  private:
   void Put(float value, std::byte* to) const {
+    if (item_.grid().half && std::isfinite(value) && std::isinf(HalfToFloat(FloatToHalf(value)))) {
+      throw Error(Fault::kModel, "the result " + std::to_string(value) + " does not fit grid '" +
+                                     Printable(item_.grid().label, 60) +
+                                     "', which is stored in 16 bits, whose limit is 65504: scale "
+                                     "the result with output.post, or save the input in 32 bits");
+    }
     if (numbers_.dtype == DType::kF32) {
       std::memcpy(to, &value, sizeof value);
     } else {
@@ -182,7 +192,12 @@ class LowerLeaves {
   const SparseItem& item_;
   const int32_t channels_;
   const VdbNumbers numbers_;
-  std::vector<std::pair<VdbNode, std::vector<std::byte>>> leaves_;
+  struct Leaf {
+    VdbNode node;
+    std::vector<std::byte> values;
+    Index begin;  // in the item, where its active voxels lie
+  };
+  std::vector<Leaf> leaves_;
   Box box_;  // item voxels
   std::vector<float> samples_;
 };

@@ -29,7 +29,9 @@ class SparseItem {
   const SparseTiles& tiles() const { return tiles_; }
   // Item voxels.
   void Read(const Box& box, const View& out) const {
-    regions_.Read(Shift(box, tiles_.origin), out);
+    tiles_.VisitParts(box, [&](const Box& part, const Box& in_grid) {
+      regions_.Read(in_grid, out.Crop(Shift(part, {-box.begin[0], -box.begin[1], -box.begin[2]})));
+    });
   }
 
  private:

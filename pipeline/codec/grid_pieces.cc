@@ -2,6 +2,8 @@
 
 #include <bit>
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 
 #include "io/byte_packer.h"
 #include "io/error.h"
@@ -10,8 +12,14 @@
 namespace tilery {
 namespace {
 
-[[noreturn]] void Refuse(const char* why) {
-  throw Error(Fault::kInput, std::string("a description of a grid ") + why);
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(Fault::kInput, "a description of a grid " + why);
+}
+
+std::string Hex(uint64_t number) {
+  std::ostringstream text;
+  text << std::hex << std::setfill('0') << std::setw(16) << number;
+  return text.str();
 }
 
 void PutText(BytePacker* out, const std::string& text) {
@@ -105,8 +113,10 @@ void TakeCoding(Taker* in, RegionCoding* coding) {
       }
       return;
     case NumberCoding::kContext:
-      if (in->Get<uint64_t>() != ContextModelHash())
-        Refuse("that was made with another context model: read it with the version that made it");
+      if (const auto hash = in->Get<uint64_t>(); hash != ContextModelHash()) {
+        Refuse("that was made with the context model " + Hex(hash) + ", not with this program's " +
+               Hex(ContextModelHash()) + ": read it with the version that made it");
+      }
       if (components > kContextComponents) Refuse("of too many components");
       coding->contexts.resize(components);
       for (size_t c = 0; c < components; ++c) {

@@ -7,7 +7,10 @@
     vdb_opinion.py only A NAME B     writes one grid of A as B
     vdb_opinion.py dense FILE NAME X Y Z EDGE OUT
                                      writes a cube of a grid as .npy [z,y,x], and as OUT.active.npy where it is active
+    vdb_opinion.py cases FOLDER      writes FOLDER/*.vdb, each with something in it that is easily lost
     vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
+    vdb_opinion.py describe FILE X,Y,Z...
+                                     prints, as JSON, the file's metadata and of each grid more, with [value, active] of places
     vdb_opinion.py sides A B NAME...  prints the names of grids whose active values keep their sign and the background
     vdb_opinion.py unclassed A B NAME  writes a grid of A, without its class, as B
     vdb_opinion.py compare A B [BOUND]
@@ -105,6 +108,78 @@ def sparse(path):
     surface = vdb.createLevelSetSphere(radius=20.0, voxelSize=1.0, halfWidth=3.0, center=(-4.0, 7.0, 1.0))
     surface.name, surface.saveFloatAsHalf = "surface", True
     vdb.write(path, grids=[surface, cloud], metadata={"shot": "s030"})
+
+
+def cases(folder):
+    def grid(make=vdb.FloatGrid, name="density", **more):
+        made = make(**more)
+        made.name = name
+        return made
+
+    def write(name, *grids, **metadata):
+        vdb.write(str(folder / f"{name}.vdb"), grids=list(grids), metadata=metadata)
+
+    write("empty", grid(background=0.5))
+    inactive = grid()
+    inactive.getAccessor().setValueOff((9, 9, 9), 5.0)
+    write("inactive", inactive)
+    tile = grid()
+    tile.fill((0, 0, 0), (127, 127, 127), 1.0, True)
+    write("tile", tile)
+    tiles = grid()
+    tiles.fill((0, 0, 0), (63, 63, 63), 0.5, True)
+    tiles.getAccessor().setValueOn((100, 3, 3), 0.25)
+    write("tiles", tiles)
+    kept = grid(background=3.5)
+    kept.getAccessor().setValueOn((1, 2, 3), 10.0)
+    kept.getAccessor().setValueOff((1, 2, 4), -7.0)
+    kept.transform, kept.gridClass = vdb.createLinearTransform(voxelSize=0.1), vdb.GridClass.FOG_VOLUME
+    kept["artist"], kept["frame"] = "x1", 12
+    undefined = grid(name="undefined", background=math.nan)
+    undefined.getAccessor().setValueOn((4, 4, 4), 2.0)
+    undefined.getAccessor().setValueOff((4, 4, 5), 1.0)
+    write("kept", kept, undefined, shot="s010")
+    write("kept_alone", kept, shot="s010")
+    write("undefined_alone", undefined)
+    sphere = vdb.createLevelSetSphere(radius=2.0, voxelSize=0.1)
+    sphere.name = "surface"
+    write("sphere", sphere)
+    density, velocity, mask = grid(), grid(vdb.Vec3SGrid, "vel"), grid(vdb.BoolGrid, "mask")
+    density.fill((0, 0, 0), (9, 9, 9), 0.75)
+    density.getAccessor().setValueOn((3, 3, 3), 0.125)
+    velocity.getAccessor().setValueOn((1, 1, 1), (1.0, 2.0, 3.0))
+    mask.getAccessor().setValueOn((2, 2, 2), True)
+    write("mixed", density, velocity, mask)
+    negative = grid()
+    for i in range(20):
+        negative.getAccessor().setValueOn((-1 - i, -9, -17), float(i))
+    write("negative", negative)
+    far = grid()
+    far.getAccessor().setValueOn((-2_000_000_000, -9, -17), 1.0)
+    far.getAccessor().setValueOn((2_000_000_000, 3, 4), 2.0)
+    write("far", far)
+    ends = grid()
+    ends.getAccessor().setValueOn((-2**31, -2**31, -2**31), 1.0)
+    ends.getAccessor().setValueOn((2**31 - 1, 2**31 - 1, 2**31 - 1), 2.0)
+    write("ends", ends)
+    for name, values in (("halves", (70000.0, 0.1)), ("nearly", (65504.0, 65472.0, 0.1, -65504.0, 30000.0)), ("large", (40000.0, 0.1))):
+        half = grid()
+        for x, value in enumerate(values):
+            half.getAccessor().setValueOn((x, 0, 0), value)
+        write(name + "_in_32_bits", half)
+        half.saveFloatAsHalf = True
+        write(name, half)
+    rng = np.random.default_rng(8)
+    for name, count in (("noise", 1), ("three", 3)):
+        grids = [grid(name=f"noise{k}") for k in range(count)]
+        for made in grids:
+            made.copyFromArray(rng.uniform(size=(40,) * 3).astype(np.float32))
+        write(name, *grids)
+    many = [grid(name=f"grid{k}") for k in range(256)]
+    for k, made in enumerate(many):
+        made.getAccessor().setValueOn((k, -k, 3), 0.5 * k)
+        made.getAccessor().setValueOn((k, -k, 4), 0.25)
+    write("many", *many)
 
 
 def only(path, name, to):
@@ -215,6 +290,23 @@ def tell(path):
     print(json.dumps(said))
 
 
+def describe(path, *places):
+    """After pruning: what is left when leaves that hold nothing active are gone."""
+    grids, metadata = vdb.readAll(path)
+    said = []
+    for grid in grids:
+        at = grid.getConstAccessor()
+        more = {name: value for name, value in grid.metadata.items() if name not in OF_THE_FILE}
+        told = {"name": grid.name, "type": grid.valueTypeName, "class": grid.gridClass, "half": grid.saveFloatAsHalf, "metadata": more,
+                "background": grid.background, "voxel": grid.transform.voxelSize(), "active_voxels": grid.activeVoxelCount(),
+                "leaves": grid.leafCount(), "at": [at.probeValue(tuple(map(int, place.split(",")))) for place in places],
+                "not_finite": sum(not math.isfinite(n) for c in grid.citerOnValues() for n in numbers(c.value))}
+        grid.pruneInactive()
+        told["after_pruning"] = {"active_voxels": grid.activeVoxelCount(), "leaves": grid.leafCount()}
+        said.append(told)
+    print(json.dumps({"metadata": metadata, "grids": said}, default=str))
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(pathlib.Path(sys.argv[2]))
@@ -230,6 +322,10 @@ if __name__ == "__main__":
         sides(*sys.argv[2:])
     elif sys.argv[1] == "unclassed":
         unclassed(*sys.argv[2:])
+    elif sys.argv[1] == "cases":
+        cases(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1] == "describe":
+        describe(*sys.argv[2:])
     elif sys.argv[1] == "tell":
         tell(sys.argv[2])
     else:

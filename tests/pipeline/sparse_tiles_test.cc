@@ -122,14 +122,15 @@ TEST_F(SparseTilesTest, EachActiveVoxelHasAllTilesWithWeightThereAndNoneIsMoved)
     ASSERT_EQ(tiles.size(), found.tiles->size());
     for (size_t axis = 0; axis < 3; ++axis) {
       const int64_t stride = tiling.tile[axis] - tiling.overlap[axis];
-      ASSERT_EQ(found.origin[axis] % stride, 0) << "tiles begin at multiples of the stride";
+      for (const SparseTiles::Run& run : found.runs[axis])
+        ASSERT_EQ(run.grid % stride, 0) << "tiles begin at multiples of the stride";
       for (size_t k = 0; k < grid.starts[axis].size(); ++k)
         ASSERT_EQ(grid.starts[axis][k], static_cast<int64_t>(k) * stride);
     }
     std::set<int64_t> needed;
     for (const VdbCoord& voxel : voxels) {
-      Index at;
-      for (size_t axis = 0; axis < 3; ++axis) at[axis] = voxel[2 - axis] - found.origin[axis];
+      Index at = found.ToItem({voxel[2], voxel[1], voxel[0]});
+      for (size_t axis = 0; axis < 3; ++axis) at[axis] += voxel[2 - axis];
       const Box one{at, {at[0] + 1, at[1] + 1, at[2] + 1}};
       ASSERT_TRUE(Box::Whole(found.shape).contains(one));
       Box range;  // of tiles that may reach the voxel
@@ -151,6 +152,38 @@ TEST_F(SparseTilesTest, EachActiveVoxelHasAllTilesWithWeightThereAndNoneIsMoved)
     // More than that only where active voxels of one leaf lie apart.
     ASSERT_LE(tiles.size(), needed.size() + needed.size() / 4);
   }
+}
+
+TEST_F(SparseTilesTest, WhatLiesBetweenVoxelsFarFromEachOtherIsNotPartOfTheItem) {
+  const VdbFile file = Write({0, 0, 0}, {{5, 6, 7}, {3000, 6, 7}, {3050, 6, 900}});
+  Tiling tiling;
+  tiling.tile = {16, 16, 24};
+  tiling.overlap = {0, 8, 16};  // tiles 1, 2 and 3 strides apart have no voxel in common
+  const SparseTiles found = FindSparseTiles(file, file.grids()[0], tiling);
+  EXPECT_EQ(found.runs[0], (std::vector<SparseTiles::Run>{{0, 0}, {16, 896}}));
+  EXPECT_EQ(found.runs[1], (std::vector<SparseTiles::Run>{{0, -8}}));
+  EXPECT_EQ(found.runs[2], (std::vector<SparseTiles::Run>{{0, -16}, {40, 2984}, {80, 3032}}));
+  EXPECT_EQ(found.shape, (Index{32, 24, 120}));
+  // Each tile has in the item what it has in the grid.
+  const ItemGeometry all(found.shape, tiling, {}, found.tiles);
+  EXPECT_EQ(found.tiles->size(), 3u * 2 * 3);
+  std::set<Index> begins;
+  for (const int64_t tile : *found.tiles) {
+    const Box box = all.grid().input_box(all.grid().tile_at(tile));
+    found.VisitParts(box, [&](const Box& part, const Box& in_grid) {
+      EXPECT_EQ(part, box) << "a tile is cut";
+      EXPECT_EQ(in_grid.shape(), box.shape());
+      begins.insert(in_grid.begin);
+    });
+  }
+  std::set<Index> wanted;
+  for (const auto& [z, first] : {std::pair{0, -16}, {0, 2984}, {896, 3032}}) {
+    for (int tile = 0; tile < 6; ++tile) wanted.insert({z, tile / 3 * 8 - 8, first + tile % 3 * 8});
+  }
+  EXPECT_EQ(begins, wanted);
+  int parts = 0;
+  found.VisitParts(Box::Whole(found.shape), [&](const Box&, const Box&) { ++parts; });
+  EXPECT_EQ(parts, 6);
 }
 
 TEST_F(SparseTilesTest, BoxesOfVoxelsAreReadAnywhere) {
