@@ -112,9 +112,9 @@ namespace context {
 TILERY_HD int Causal(int i) {
   constexpr int kX = kContextPadded * kContextPadded, kY = kContextPadded;
   constexpr int kOffsets[kContextCausal] = {
-      -kX,           -kY,          -1,           -kX - kY, -kX - 1,     -kX + 1, -kX + kY,
-      -kY - 1,       -kY + 1,      -kX - kY - 1, -kX - kY + 1, -kX + kY - 1, -kX + kY + 1, -2,
-      -2 * kY,       -2 * kX,      -kY - 2,      -2 * kY - 1,  -kX - 2,  -2 * kX - 1};
+      -kX,     -kY,     -1,           -kX - kY,     -kX - 1,      -kX + 1,      -kX + kY,
+      -kY - 1, -kY + 1, -kX - kY - 1, -kX - kY + 1, -kX + kY - 1, -kX + kY + 1, -2,
+      -2 * kY, -2 * kX, -kY - 2,      -2 * kY - 1,  -kX - 2,      -2 * kX - 1};
   return kOffsets[i];
 }
 TILERY_HD int Around(int i) { return i < kContextNear ? Causal(i) : -Causal(i - kContextNear); }
@@ -198,9 +198,8 @@ TILERY_HD ContextPrediction ForTerms(const ContextBlock& block, int at, const Us
 TILERY_HD ContextPrediction Predict(const ContextComponent& component, const ContextBlock& block,
                                     int at) {
   int64_t sum = int64_t{component.weights[kContextTerms - 1]} * 16;
-  ContextPrediction prediction = ForTerms(block, at, [&](int term, int32_t off) {
-    sum += int64_t{component.weights[term]} * off;
-  });
+  ContextPrediction prediction = ForTerms(
+      block, at, [&](int term, int32_t off) { sum += int64_t{component.weights[term]} * off; });
   if (prediction.known >= kContextTouching)
     prediction.value =
         context::Clamp(prediction.mean + ((sum + (1 << 11)) >> 12), -kContextMost, kContextMost);

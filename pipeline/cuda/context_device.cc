@@ -211,10 +211,11 @@ class ContextDevice::Lane {
     task_values_ = layout.Add(values_bytes_);
     streams_ = layout.Add(begins_.back());
     const int64_t told = layout.size();
-    const int64_t order = layout.Add(int64_t{voxels.back()} * static_cast<int64_t>(sizeof(int32_t)));
-    const int64_t symbols = layout.Add(
-        encoding ? int64_t{voxels.back()} * kContextSymbolWords * static_cast<int64_t>(sizeof(uint32_t))
-                 : 0);
+    const int64_t order =
+        layout.Add(int64_t{voxels.back()} * static_cast<int64_t>(sizeof(int32_t)));
+    const int64_t symbols = layout.Add(encoding ? int64_t{voxels.back()} * kContextSymbolWords *
+                                                      static_cast<int64_t>(sizeof(uint32_t))
+                                                : 0);
     const int64_t memory = layout.Add(count * ContextMemoryBytes(static_cast<int>(parts)));
     host_ = host_memory_.Reserve(told);
     device_ = device_memory_.Reserve(layout.size());

@@ -70,7 +70,9 @@ __device__ ContextSymbol Unpack(const uint32_t* words) {
 class Block {
  public:
   __device__ Block(const ContextTask& task, Shared& shared)
-      : task_(task), shared_(shared), leaf_(task.leaves[blockIdx.x]),
+      : task_(task),
+        shared_(shared),
+        leaf_(task.leaves[blockIdx.x]),
         leaves_(task.leaves[blockIdx.x + 1] - leaf_),
         order_(task.order + task.voxels[blockIdx.x]) {
     active_ = task.memory + blockIdx.x * Bytes(task.count);
@@ -126,12 +128,10 @@ class Block {
   }
   __device__ int voxels() const { return shared_.waves[kContextWaves]; }
   __device__ int at(int voxel) const { return order_[voxel]; }
-  __device__ const ContextComponent& component() const {
-    return task_.components[view_.component];
-  }
+  __device__ const ContextComponent& component() const { return task_.components[view_.component]; }
 
-  // What follows from voxels that are known: for voxels first to first + count of the order, at most
-  // kBatch; `shared.all` has it. To be called by all threads.
+  // What follows from voxels that are known: for voxels first to first + count of the order, at
+  // most kBatch; `shared.all` has it. To be called by all threads.
   __device__ void Look(int first, int count) {
     ContextPrediction prediction;
     int shift = 0;
@@ -166,8 +166,8 @@ class Block {
     auto* const errors = const_cast<int32_t*>(view_.errors[view_.component]);
     for (int i = Thread(); i < voxels(); i += kThreads) {
       const int place = at(i);
-      errors[place] = ContextError(view_.values[view_.component][place],
-                                   Predict(component(), view_, place));
+      errors[place] =
+          ContextError(view_.values[view_.component][place], Predict(component(), view_, place));
     }
     __syncthreads();
   }
@@ -319,9 +319,8 @@ __global__ void __launch_bounds__(kThreads) Decode(const ContextTask task) {
         if (thread < 32) {
           for (int i = 0; i < count; ++i) {
             const uint16_t* const below = shared.below[i];
-            const int symbol =
-                __popc(__ballot_sync(~0u, reader.Reaches(below[thread]))) +
-                __popc(__ballot_sync(~0u, reader.Reaches(below[thread + 32]))) - 1;
+            const int symbol = __popc(__ballot_sync(~0u, reader.Reaches(below[thread]))) +
+                               __popc(__ballot_sync(~0u, reader.Reaches(below[thread + 32]))) - 1;
             const uint32_t here = below[symbol];
             const uint32_t next =
                 symbol + 1 < kContextSymbols ? uint32_t{below[symbol + 1]} : kContextWhole;
