@@ -101,11 +101,15 @@ TEST_F(TvdbFileTest, ClaimsOfMoreThanThereIsTakeNoMemory) {
 }
 
 TEST_F(TvdbFileTest, AnotherVersionAndOtherFilesAreToldApart) {
-  std::string other = Write({});
-  other[8] = 3;
-  MakeFile(folder_ / "b.tvdb", other);
-  EXPECT_NE(ErrorOf(Fault::kInput, [&] { TvdbFile(folder_ / "b.tvdb"); }).find("version 3"),
-            std::string::npos);
+  const std::string whole = Write({});
+  for (const uint32_t version : {TvdbFile::kVersion - 1, TvdbFile::kVersion + 1}) {
+    std::string other = whole;
+    other[8] = static_cast<char>(version);
+    MakeFile(folder_ / "b.tvdb", other);
+    EXPECT_NE(ErrorOf(Fault::kInput, [&] { TvdbFile(folder_ / "b.tvdb"); })
+                  .find("version " + std::to_string(version)),
+              std::string::npos);
+  }
   MakeFile(folder_ / "b.tvdb", "no such thing, but long enough to be one if it were");
   EXPECT_NE(ErrorOf(Fault::kInput, [&] { TvdbFile(folder_ / "b.tvdb"); }).find("no .tvdb file"),
             std::string::npos);
