@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
+
+#include "pipeline/codec/context_symbols.h"
 
 namespace tilery {
 namespace {
@@ -20,12 +21,9 @@ void ForActive(const BlockNumbers& block, const Use& use) {
         ((place / 16 * 8 + kContextBelow) * kContextPadded + place / 4 % 4 * 8 + kContextBelow) *
             kContextPadded +
         place % 4 * 8 + kContextBelow;
-    for (int x = 0; x < 8; ++x) {
-      for (uint64_t bits = block.masks[leaf][static_cast<size_t>(x)]; bits != 0; bits &= bits - 1) {
-        const int voxel = 64 * x + std::countr_zero(bits);
-        use(leaf, static_cast<size_t>(voxel), static_cast<size_t>(corner + ContextVoxel(voxel)));
-      }
-    }
+    ForOn(block.masks[leaf], [&](size_t voxel) {
+      use(leaf, voxel, static_cast<size_t>(corner + ContextVoxel(static_cast<int>(voxel))));
+    });
   }
 }
 

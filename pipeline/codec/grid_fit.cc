@@ -17,10 +17,8 @@ constexpr int64_t kFittedRegions = 64;  // at most so many decide a grid's weigh
 template <typename Use>
 void ForActive(const Region& region, size_t bytes, const Use& use) {
   for (size_t leaf = 0; leaf < region.masks.size(); ++leaf) {
-    for (size_t voxel = 0; voxel < kVdbLeafVoxels; ++voxel) {
-      if (region.masks[leaf][voxel / 64] >> (voxel % 64) & 1)
-        use(&region.values[(leaf * kVdbLeafVoxels + voxel) * bytes]);
-    }
+    ForOn(region.masks[leaf],
+          [&](size_t voxel) { use(&region.values[(leaf * kVdbLeafVoxels + voxel) * bytes]); });
   }
 }
 

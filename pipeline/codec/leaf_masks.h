@@ -23,6 +23,15 @@ inline int CountOn(const LeafMask& mask) {
   return count;
 }
 
+// Calls use(voxel), a size_t, for each that is on, ascending.
+template <typename Use>
+void ForOn(const LeafMask& mask, const Use& use) {
+  for (size_t x = 0; x < mask.size(); ++x) {
+    for (uint64_t bits = mask[x]; bits != 0; bits &= bits - 1)
+      use(64 * x + static_cast<size_t>(std::countr_zero(bits)));
+  }
+}
+
 // Encoder and decoder have to be told of the same leaves in the same order. Not thread-safe.
 class LeafMaskModel {
  public:

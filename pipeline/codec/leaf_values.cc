@@ -98,14 +98,6 @@ class BlockValues {
 
 namespace {
 
-template <typename Use>
-void ForActive(const LeafMask& mask, const Use& use) {
-  for (int x = 0; x < 8; ++x) {
-    for (uint64_t bits = mask[static_cast<size_t>(x)]; bits != 0; bits &= bits - 1)
-      use(64 * x + std::countr_zero(bits));
-  }
-}
-
 struct Prediction {
   int32_t value = 0;
   size_t model = 0;
@@ -144,7 +136,8 @@ WeightsFit::~WeightsFit() = default;
 void WeightsFit::BeginBlock() { block_->Clear(); }
 
 void WeightsFit::Add(int place, const LeafMask& mask, std::span<const int32_t, 512> values) {
-  ForActive(mask, [&](int voxel) {
+  ForOn(mask, [&](size_t voxel_index) {
+    const auto voxel = static_cast<int>(voxel_index);
     const size_t at = BlockValues::At(place, voxel);
     const int32_t value = values[static_cast<size_t>(voxel)];
     const Around around = block_->Look(at);
@@ -199,7 +192,8 @@ void LeafValueModel::BeginBlock() { block_->Clear(); }
 
 template <typename Code>
 void LeafValueModel::Run(int place, const LeafMask& mask, const Code& code) {
-  ForActive(mask, [&](int voxel) {
+  ForOn(mask, [&](size_t voxel_index) {
+    const auto voxel = static_cast<int>(voxel_index);
     const size_t at = BlockValues::At(place, voxel);
     const Prediction prediction = Predict(block_->Look(at), weights_);
     block_->Set(at, code(&models_[prediction.model], voxel, prediction.value));

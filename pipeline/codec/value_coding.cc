@@ -1,7 +1,6 @@
 #include "pipeline/codec/value_coding.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -91,15 +90,6 @@ std::optional<int32_t> Quantised(double value, const RegionCoding& coding) {
 
 namespace {
 
-// Calls use(voxel) for each that is on.
-template <typename Use>
-void ForActive(const LeafMask& mask, const Use& use) {
-  for (size_t x = 0; x < mask.size(); ++x) {
-    for (uint64_t bits = mask[x]; bits != 0; bits &= bits - 1)
-      use(64 * x + static_cast<size_t>(std::countr_zero(bits)));
-  }
-}
-
 template <typename Byte>
 Byte* NumberAt(std::span<Byte> values, size_t voxel, size_t component, const VdbNumbers& numbers) {
   return &values[voxel * numbers.bytes() + component * DTypeSize(numbers.dtype)];
@@ -114,7 +104,7 @@ bool AddLeaf(int place, const LeafMask& mask, std::span<const std::byte> values,
   bool told = true;
   for (size_t c = 0; c < block->values.size(); ++c) {
     BlockNumbers::Leaf& leaf = block->values[c].back();
-    ForActive(mask, [&](size_t voxel) {
+    ForOn(mask, [&](size_t voxel) {
       const std::byte* const at = NumberAt(values, voxel, c, coding.numbers);
       ++here.numbers;
       if (coding.step == 0) {
@@ -147,7 +137,7 @@ void RestoreLeaf(const BlockNumbers& block, size_t leaf, const RegionCoding& cod
                  std::span<std::byte> values) {
   for (size_t c = 0; c < block.values.size(); ++c) {
     const BlockNumbers::Leaf& from = block.values[c][leaf];
-    ForActive(block.masks[leaf], [&](size_t voxel) {
+    ForOn(block.masks[leaf], [&](size_t voxel) {
       std::byte* const at = NumberAt(values, voxel, c, coding.numbers);
       if (coding.step == 0) {
         StoreOrdered(at, coding, int64_t{from[voxel]} << NoiseBits(coding));
@@ -163,7 +153,7 @@ void AppendNoise(const LeafMask& mask, std::span<const std::byte> values,
   const int bits = coding.step == 0 ? NoiseBits(coding) : 0;
   if (bits == 0) return;
   for (size_t c = 0; c < static_cast<size_t>(coding.numbers.components); ++c) {
-    ForActive(mask, [&](size_t voxel) {
+    ForOn(mask, [&](size_t voxel) {
       const int64_t ordered = OrderedBits(NumberAt(values, voxel, c, coding.numbers), coding);
       for (int left = bits; left > 0; left -= 8)
         noise->push_back(static_cast<std::byte>(ordered >> (left - 8) & 0xff));
@@ -182,7 +172,7 @@ void RestoreNoise(const LeafMask& mask, std::span<const std::byte> noise,
   if (bits == 0) return;
   const std::byte* next = noise.data();
   for (size_t c = 0; c < static_cast<size_t>(coding.numbers.components); ++c) {
-    ForActive(mask, [&](size_t voxel) {
+    ForOn(mask, [&](size_t voxel) {
       std::byte* const at = NumberAt(values, voxel, c, coding.numbers);
       int64_t ordered = OrderedBits(at, coding);
       for (int left = bits; left > 0; left -= 8)

@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -166,13 +165,7 @@ class ContextDevice::Lane {
       for (auto& component : blocks[b].values) {
         // Inactive voxels are 0 on both sides: the GPU leaves them alone.
         for (size_t leaf = 0; leaf < component.size(); ++leaf, from += kLeaf) {
-          const LeafMask& mask = blocks[b].masks[leaf];
-          for (size_t x = 0; x < mask.size(); ++x) {
-            for (uint64_t bits = mask[x]; bits != 0; bits &= bits - 1) {
-              const auto voxel = 64 * x + static_cast<size_t>(std::countr_zero(bits));
-              component[leaf][voxel] = from[voxel];
-            }
-          }
+          ForOn(blocks[b].masks[leaf], [&](size_t voxel) { component[leaf][voxel] = from[voxel]; });
         }
       }
     }

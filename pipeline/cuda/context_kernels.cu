@@ -1,3 +1,4 @@
+#include "pipeline/codec/context_symbols.h"
 #include "pipeline/codec/range_core.h"
 #include "pipeline/cuda/context_kernels.h"
 #include "pipeline/cuda/device_functions.cuh"
