@@ -51,7 +51,7 @@ class TvdbWriter {
 // Error(kInput) with path and place.
 class TvdbFile {
  public:
-  static constexpr uint32_t kVersion = 3;
+  static constexpr uint32_t kVersion = 4;
   explicit TvdbFile(const std::filesystem::path& path);
 
   const InputFile& file() const { return file_; }

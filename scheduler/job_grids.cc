@@ -8,10 +8,9 @@ namespace {
 
 // Of keys that mean something to such a job.
 bool ConcernsGrids(const std::string& key, Task task) {
-  constexpr std::array<std::string_view, 8> kKeys = {
-      "name",        "task",        "on_failed",       "input.path",
-      "output.name", "output.path", "output.existing", "compress.max_error"};
-  if (key == "compress.max_error") return task == Task::kCompress;
+  constexpr std::array<std::string_view, 7> kKeys = {
+      "name", "task", "on_failed", "input.path", "output.name", "output.path", "output.existing"};
+  if (key.starts_with("compress.")) return task == Task::kCompress;
   return key.starts_with("execution.") || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
 
@@ -47,19 +46,38 @@ void FillGrids(const JobFiller& from, const FlatJob& flat, Job& job) {
                             {"decompress", Task::kDecompress}});
   });
   if (job.task != Task::kCompress) {
-    from.With("compress.max_error", [&](auto& v, auto& k) {
-      RefuseValue(v, k.key,
-                  std::string("is for task: compress, and this job's is ") + TaskName(job.task));
-    });
+    for (const char* const key : {"compress.max_error", "compress.method"}) {
+      from.With(key, [&](auto& v, auto& k) {
+        RefuseValue(v, k.key,
+                    std::string("is for task: compress, and this job's is ") + TaskName(job.task));
+      });
+    }
   }
   if (job.task == Task::kInfer) return;
   for (const auto& [key, value] : flat) {
     if (!ConcernsGrids(key, job.task))
       RefuseValue(value, key, std::string("means nothing to task: ") + TaskName(job.task));
   }
+  GridMethod method = GridMethod::kBounded;
+  from.With("compress.method", [&](auto& v, auto& k) {
+    method = Named<GridMethod>(v, k,
+                               {{"bounded", GridMethod::kBounded},
+                                {"vq", GridMethod::kVq},
+                                {"auto", GridMethod::kAuto}});
+  });
+  job.max_error.method = method;
+  // Codes are for speed: how near they come is said, not asked, unless it is.
+  if (method == GridMethod::kVq) job.max_error.standard = {GridBound::Kind::kNone, 0};
   from.With("compress.max_error", [&](auto& v, auto& k) {
     try {
       job.max_error = ParseGridBounds(AsText(v, k));
+      job.max_error.method = method;
+      const auto none = [](const GridBound& bound) { return bound.kind == GridBound::Kind::kNone; };
+      if (method != GridMethod::kVq &&
+          (none(job.max_error.standard) ||
+           std::any_of(job.max_error.named.begin(), job.max_error.named.end(),
+                       [&](const auto& entry) { return none(entry.second); })))
+        RefuseValue(v, k.key, "is without a bound, which is for compress.method vq alone");
     } catch (const Error& error) {
       RefuseValue(v, k.key, error.what());
     }

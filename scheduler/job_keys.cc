@@ -105,7 +105,11 @@ constexpr JobKey kKeys[] = {
     {"compress.max_error", kBound, "", "", 0, "max-error", "1%",
      "how far active values of grids may be off: \"1%\" of the grid's range over all files that "
      "differ only in their last number, 0.01 in its own units, lossless, or by grid: "
-     "\"density=1%,vel=0.01,flame=lossless\""},
+     "\"density=1%,vel=0.01,flame=lossless\"; none (with vq): as near as codes come"},
+    {"compress.method", kWord, "bounded vq auto", "", 0, "method", "bounded",
+     "how grids are coded: bounded: smallest, within max_error; vq: leaves as codes of a trained "
+     "codebook, for speed and previews, 1 % of the range off or a little more unless max_error is "
+     "given; auto: of each block of leaves the smaller one, within max_error"},
 
     {"execution.devices", kTexts, "auto cpu cuda cuda:N cuda:N:M UUID name", "", 0, "devices",
      "auto",

@@ -73,6 +73,7 @@ void AddGrids(const GridTask& task, KeyText& key) {
     key.Add("bound", static_cast<int64_t>(bound.kind)).Add("value", bound.value);
   };
   key.Add("codec", int64_t{kGridCodecNumber}).Add("task", static_cast<int64_t>(task.kind));
+  key.Add("method", static_cast<int64_t>(task.bounds.method));
   add(task.bounds.standard);
   for (const auto& [name, bound] : task.bounds.named) {
     key.Add("grid", name);

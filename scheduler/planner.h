@@ -58,6 +58,6 @@ int64_t GridTiles(const Index& shape, const Tiling& tiling);
 
 // Raised only when bytes may change: of inferred items, and of compressed, measured or decompressed
 // files of grids.
-inline constexpr int kNumericsNumber = 4, kGridCodecNumber = 3;
+inline constexpr int kNumericsNumber = 4, kGridCodecNumber = 4;
 
 }  // namespace tilery

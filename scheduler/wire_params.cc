@@ -119,16 +119,18 @@ Json GridTaskToJson(const GridTask& task) {
   Json named = Json::array();
   for (const auto& [name, b] : task.bounds.named) named.push_back({name, bound(b)});
   return {{"kind", static_cast<int>(task.kind)},
+          {"method", static_cast<int>(task.bounds.method)},
           {"standard", bound(task.bounds.standard)},
           {"named", std::move(named)}};
 }
 
 GridTask GridTaskFromJson(const Json& json) {
   const auto bound = [](const Json& b) {
-    return GridBound{EnumFrom(b.at(0), GridBound::Kind::kShare, "bound"), b.at(1).get<double>()};
+    return GridBound{EnumFrom(b.at(0), GridBound::Kind::kNone, "bound"), b.at(1).get<double>()};
   };
   GridTask task;
   task.kind = EnumFrom(json.at("kind"), GridTask::Kind::kDecompress, "task");
+  task.bounds.method = EnumFrom(json.at("method"), GridMethod::kAuto, "method");
   task.bounds.standard = bound(json.at("standard"));
   for (const Json& entry : json.at("named"))
     task.bounds.named.emplace_back(entry.at(0).get<std::string>(), bound(entry.at(1)));

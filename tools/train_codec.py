@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the context network of the grid codec and measures it on simulations held out.
+"""Trains the networks of the grid codec and measures them on simulations held out.
 
   tools/train_codec.py --bakes FOLDER... --tool build/tests/bin/tvdb_tool [--device cuda] [--minutes 15]
+                       [--network context|vq]
 
 The folders hold OpenVDB files train_*.vdb and test_*.vdb, whole simulations on one side. tvdb_tool turns
 them into samples, one for each number of an active voxel: what the network sees, as the codec itself
-computes it, and where the value lies. docs/codec-model.md has the formulas.
+computes it, and where the value lies (docs/codec-model.md has the formulas); for the method vq into leaves
+(docs/codec-vq.md, tools/codec_vq.py).
 
 What it prints are ideal code lengths of the integer network: bits for each number, and the ratio of 32
 bits to it. With --write, the weights go where the codec is built from. Needs numpy and torch.
@@ -22,6 +24,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+import codec_vq
 
 INPUTS, HIDDEN, SECOND, MIXTURE = 80, 32, 16, 3  # as in pipeline/codec/context_formulas.h
 SYMBOLS = 64
@@ -111,11 +115,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bakes", type=Path, nargs="+", required=True)
     parser.add_argument("--tool", type=Path, default=Path("build/tests/bin/tvdb_tool"))
+    parser.add_argument("--network", choices=("context", "vq"), default="context")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--rate", type=float, default=4e-3)
     parser.add_argument("--most", type=int, default=60_000, help="numbers of a file and bound that are learnt from")
+    parser.add_argument("--leaves", type=int, default=2048, help="vq: leaves in a step")
+    parser.add_argument("--most-leaves", type=int, default=12_000, help="vq: leaves of a file that are learnt from")
+    parser.add_argument("--vq-rate", type=float, default=2e-3)
     parser.add_argument("--readers", type=int, default=2, help="files that are made to samples at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="the weights, as torch saves them")
@@ -125,12 +133,16 @@ def main() -> None:
     torch.manual_seed(args.seed)
     chance = np.random.default_rng(args.seed)
     device = torch.device(args.device)
-    net = Network().to(device)
-    if args.start:
-        net.load_state_dict(torch.load(args.start, map_location=device))
 
     def files(pattern: str) -> list[Path]:
         return sorted((file for folder in args.bakes for file in folder.glob(pattern)), key=lambda f: f.name)
+
+    if args.network == "vq":
+        codec_vq.train(args, files)
+        return
+    net = Network().to(device)
+    if args.start:
+        net.load_state_dict(torch.load(args.start, map_location=device))
 
     def gather(pattern: str):
         """File, bound and samples, a few read ahead."""

@@ -27,6 +27,7 @@ GridBound ParseBound(const std::string& text, const std::string& whole) {
     return Error(Fault::kUsage, "'" + Printable(whole, 200) + "': " + why + "; " + kHow);
   };
   if (text == "lossless") return {GridBound::Kind::kExact, 0};
+  if (text == "none") return {GridBound::Kind::kNone, 0};
   std::string number = text;
   const bool share = number.ends_with('%');
   if (share) number = Trimmed(number.substr(0, number.size() - 1));
@@ -53,6 +54,8 @@ std::string WordsOf(const GridBound& bound) {
     case GridBound::Kind::kShare:
       out << "within " << bound.value * 100 << " % of the range";
       break;
+    case GridBound::Kind::kNone:
+      return "as near as codes come";
   }
   return out.str();
 }
@@ -105,6 +108,7 @@ GridBounds ParseGridBounds(const std::string& text) {
 GridBounds Resolve(const GridBounds& bounds, const std::vector<VdbGrid>& grids,
                    const GridRanges& ranges) {
   GridBounds resolved;
+  resolved.method = bounds.method;
   resolved.standard = bounds.standard;
   for (const VdbGrid& grid : grids) {
     GridBound bound = bounds.For(grid);

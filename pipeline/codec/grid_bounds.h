@@ -1,5 +1,7 @@
 // How far the values of compressed grids may be off, grid by grid, and how people write it:
 //
+//   none                                no bound: as near as codes come (method vq only)
+//
 //   1%                                  of the range of each grid's finite active values
 //   0.01                                in the grid's own units
 //   lossless                            not at all
@@ -20,7 +22,7 @@ namespace tilery {
 // How far active values of a grid may be off. Grids whose numbers we do not know, all masks, tiles,
 // inactive values and values that are not finite are exact in any case.
 struct GridBound {
-  enum class Kind : uint8_t { kExact, kAbsolute, kShare } kind = Kind::kShare;
+  enum class Kind : uint8_t { kExact, kAbsolute, kShare, kNone } kind = Kind::kShare;
   double value = 0.01;  // kShare: of the range of the grid's finite active values, tiles included
   bool operator==(const GridBound&) const = default;
 };
@@ -30,7 +32,12 @@ struct GridBound {
 using GridRange = std::array<double, 2>;
 using GridRanges = std::map<std::string, GridRange>;  // by label
 
+// How grids are coded: as whole numbers under models (kBounded), their leaves as codes of a trained
+// codebook (kVq), or each block of leaves as what is smaller (kAuto).
+enum class GridMethod : uint8_t { kBounded, kVq, kAuto };
+
 struct GridBounds {
+  GridMethod method = GridMethod::kBounded;
   GridBound standard;
   std::vector<std::pair<std::string, GridBound>> named;  // by label, or by a name that several have
   bool operator==(const GridBounds&) const = default;

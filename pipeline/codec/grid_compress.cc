@@ -24,7 +24,7 @@ class Compressor {
     Add(PieceKind::kFile, 0, {}, PackFile(piece));
   }
 
-  void Grid(uint32_t index, const GridBound& wanted) {
+  void Grid(uint32_t index, const GridBounds& wanted) {
     const VdbGrid& grid = from_.grids()[index];
     GridPiece piece;
     piece.about = grid;
@@ -54,7 +54,7 @@ class Compressor {
     Add(PieceKind::kRegion, index, coded.origin, coded.bytes);
   }
 
-  void Code(uint32_t index, const GridBound& wanted, GridPiece* piece) {
+  void Code(uint32_t index, const GridBounds& wanted, GridPiece* piece) {
     const VdbGrid& grid = from_.grids()[index];
     const GridSurvey range = SurveyOf(from_, grid, work_);
     piece->coding = FitGrid(from_, grid, range, wanted, work_);
@@ -75,10 +75,10 @@ class Compressor {
          region = std::make_shared<Region>()) {
       while (coded.full()) AddRegion(index, coded.Take(), piece);
       coded.Add([region, other = base ? base->At(region->node.origin) : nullptr, &coding,
-                 device = work_.device] {
+                 devices = work_.devices] {
         Coded result;
         result.origin = region->node.origin;
-        result.bytes = EncodeRegion(*region, other.get(), coding, &result.error, device);
+        result.bytes = EncodeRegion(*region, other.get(), coding, &result.error, devices);
         result.bytes.insert(result.bytes.begin(), static_cast<std::byte>(other ? 1 : 0));
         return result;
       });
@@ -133,7 +133,7 @@ void CompressGrids(const VdbFile& from, OutputFile& out, const GridBounds& bound
                    const GridWork& work) {
   Compressor compressor(from, out, work);
   for (uint32_t i = 0; i < from.grids().size(); ++i)
-    compressor.Grid(i, bounds.For(from.grids()[i]));
+    compressor.Grid(i, bounds);
   compressor.Finish();
 }
 

@@ -130,7 +130,7 @@ class Decompressor {
       other = DecodeRegion(std::span(beside).subspan(1), origin, nullptr, base_->second, true);
     }
     return DecodeRegion(std::span(bytes).subspan(1), origin, helped ? &other : nullptr,
-                        piece.coding, masks_only, work_.device);
+                        piece.coding, masks_only, work_.devices);
   }
 
   std::vector<std::byte> BytesAt(uint32_t index, const VdbCoord& origin) const {

@@ -19,8 +19,8 @@ namespace tilery {
 struct GridWork {
   // Regions are coded on its threads; null: on the caller's. Outlives the call.
   ThreadPool* pool = nullptr;
-  // Codes whole numbers under the context model; null: the threads do. Outlives the call.
-  NumberDevice* device = nullptr;
+  // Outlive the call.
+  RegionDevices devices;
   // Called on the caller's thread after each region, with the bytes of values it holds; what it
   // throws ends the work.
   std::function<void(int64_t bytes)> step;

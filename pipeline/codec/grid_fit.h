@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "io/vdb_file.h"
@@ -24,11 +25,17 @@ GridSurvey SurveyOf(const VdbFile& file, const VdbGrid& grid, const GridWork& wo
 // Reads the grid, and looks at some of its regions more closely. The same for any number of
 // threads. Error(kInput).
 RegionCoding FitGrid(const VdbFile& file, const VdbGrid& grid, const GridSurvey& range,
-                     const GridBound& wanted, const GridWork& work);
+                     const GridBounds& wanted, const GridWork& work);
 
 // What the context network is trained on, of all grids of a file. Not for grids whose range is
 // empty, or whose components it does not take.
 void ContextSamples(const VdbFile& file, const GridBounds& bounds,
                     const ContextCoder::Sample& sample);
+
+// What the nets of the method vq are trained on, of all grids of a file with a range: a component
+// of a leaf, and how many steps the grid's range has.
+using LeafSample =
+    std::function<void(const LeafMask& mask, const BlockNumbers::Leaf& numbers, double range)>;
+void LeafSamples(const VdbFile& file, const GridBounds& bounds, const LeafSample& sample);
 
 }  // namespace tilery

@@ -8,6 +8,7 @@
 #include "io/byte_packer.h"
 #include "io/error.h"
 #include "pipeline/codec/context_network.h"
+#include "pipeline/codec/vq_model.h"
 
 namespace tilery {
 namespace {
@@ -101,9 +102,39 @@ void PutCoding(BytePacker* out, const RegionCoding& coding) {
     out->Put(coding.contexts[c].least);
     out->Put(coding.contexts[c].most);
   }
+  out->Put(static_cast<uint8_t>(coding.vq ? 1 : 0));
+  if (!coding.vq) return;
+  out->Put(VqModelHash());
+  out->Put(coding.vq->least);
+  out->Put(coding.vq->most);
+  for (const ValueWeights& weights : coding.vq->residual) {
+    for (const int16_t weight : weights) out->Put(weight);
+  }
 }
 
-void TakeCoding(Taker* in, RegionCoding* coding) {
+void TakeModel(Taker* in, const char* what, uint64_t ours) {
+  if (const auto hash = in->Get<uint64_t>(); hash != ours) {
+    Refuse(std::string("that was made with the ") + what + ' ' + Hex(hash) +
+           ", not with this program's " + Hex(ours) + ": read it with the version that made it");
+  }
+}
+
+void TakeVq(Taker* in, RegionCoding* coding) {
+  if (in->Get<uint8_t>() == 0) return;
+  TakeModel(in, "model of codes", VqModelHash());
+  VqCoding& vq = coding->vq.emplace();
+  vq.least = in->Get<int32_t>();
+  vq.most = in->Get<int32_t>();
+  if (vq.least > vq.most || vq.least < -kLargestCodedValue || vq.most > kLargestCodedValue)
+    Refuse("whose codes stand for no numbers");
+  if (coding->bound == 0) return;
+  vq.residual.resize(static_cast<size_t>(coding->numbers.components));
+  for (ValueWeights& weights : vq.residual) {
+    for (int16_t& weight : weights) weight = in->Get<int16_t>();
+  }
+}
+
+void TakeNumberCoding(Taker* in, RegionCoding* coding) {
   const auto components = static_cast<size_t>(coding->numbers.components);
   switch (static_cast<NumberCoding>(in->Get<uint8_t>())) {
     case NumberCoding::kAdaptive:
@@ -113,10 +144,7 @@ void TakeCoding(Taker* in, RegionCoding* coding) {
       }
       return;
     case NumberCoding::kContext:
-      if (const auto hash = in->Get<uint64_t>(); hash != ContextModelHash()) {
-        Refuse("that was made with the context model " + Hex(hash) + ", not with this program's " +
-               Hex(ContextModelHash()) + ": read it with the version that made it");
-      }
+      TakeModel(in, "context model", ContextModelHash());
       if (components > kContextComponents) Refuse("of too many components");
       coding->contexts.resize(components);
       for (size_t c = 0; c < components; ++c) {
@@ -241,7 +269,8 @@ GridPiece UnpackGrid(std::span<const std::byte> bytes) {
     if (!(coding.bound >= 0) || !(coding.step >= 0) || !std::isfinite(coding.step))
       Refuse("with a bound that is none");
     if (in.Get<uint8_t>() != 0) coding.limit = LevelSetLimit(coding);
-    TakeCoding(&in, &coding);
+    TakeNumberCoding(&in, &coding);
+    TakeVq(&in, &coding);
     for (double* number : {&piece.least, &piece.most, &piece.error.most, &piece.error.squares})
       *number = in.Number();
     piece.error.numbers = in.Get<int64_t>();

@@ -15,23 +15,28 @@ VdbMask MaskOf(const LeafMask& mask) {
 }  // namespace
 
 void LeafRestModel::Encode(RangeEncoder* coder, const LeafMask& mask,
-                           std::span<const std::byte> values, bool raw) {
+                           std::span<const std::byte> values, LeafKind kind) {
   const VdbMask active = MaskOf(mask);
   EncodeInactive(coder, VdbLeaveOut(coding_.numbers, Background(), active, VdbMask(0), values),
                  active, values);
   if (coding_.step == 0) return;
+  const bool raw = kind == LeafKind::kRaw;
   coder->Encode(&raw_, raw);
+  if (!raw && coding_.vq) coder->Encode(&codes_, kind == LeafKind::kCodes);
   for (int voxel = raw ? active.NextOn(0) : -1; voxel >= 0; voxel = active.NextOn(voxel + 1))
     Raw(coder, At(values, voxel));
 }
 
-bool LeafRestModel::Decode(RangeDecoder* coder, const LeafMask& mask, std::span<std::byte> values) {
+LeafKind LeafRestModel::Decode(RangeDecoder* coder, const LeafMask& mask,
+                               std::span<std::byte> values) {
   const VdbMask active = MaskOf(mask);
   DecodeInactive(coder, active, values);
-  if (coding_.step == 0 || !coder->Decode(&raw_)) return false;
+  if (coding_.step == 0) return LeafKind::kNumbers;
+  if (!coder->Decode(&raw_))
+    return coding_.vq && coder->Decode(&codes_) ? LeafKind::kCodes : LeafKind::kNumbers;
   for (int voxel = active.NextOn(0); voxel >= 0; voxel = active.NextOn(voxel + 1))
     Raw(coder, At(values, voxel));
-  return true;
+  return LeafKind::kRaw;
 }
 
 void LeafRestModel::Raw(RangeEncoder* coder, const std::byte* value) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <cstddef>
 #include <span>
 
@@ -12,16 +13,20 @@
 
 namespace tilery {
 
+// How the active values of a leaf are told.
+enum class LeafKind : uint8_t { kNumbers, kRaw, kCodes };
+
 // For the leaves of one region. Encoder and decoder have to be told of the same leaves in the same
 // order. Not thread-safe; `coding` outlives it.
 class LeafRestModel {
  public:
   explicit LeafRestModel(const RegionCoding& coding) : coding_(coding) {}
-  // `values`: 512. `raw`: active ones are stored as they are; never where all is exact.
+  // `values`: 512. kRaw: active ones are stored as they are; never where all is exact. kCodes: only
+  // where leaves may be.
   void Encode(RangeEncoder* coder, const LeafMask& mask, std::span<const std::byte> values,
-              bool raw);
-  // Fills what was told. Returns whether active values were raw.
-  bool Decode(RangeDecoder* coder, const LeafMask& mask, std::span<std::byte> values);
+              LeafKind kind);
+  // Fills what was told.
+  LeafKind Decode(RangeDecoder* coder, const LeafMask& mask, std::span<std::byte> values);
 
  private:
   std::span<const std::byte> Background() const {
@@ -39,7 +44,7 @@ class LeafRestModel {
   }
 
   const RegionCoding& coding_;
-  AdaptiveBit raw_, second_, is_last_;
+  AdaptiveBit raw_, codes_, second_, is_last_;
   std::array<AdaptiveBit, 2> is_background_;  // by whether the one before was
   std::array<AdaptiveBit, 8> inactive_;
 };

@@ -1,11 +1,15 @@
 #include "pipeline/codec/region.h"
 
 #include <bit>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "io/byte_packer.h"
 #include "io/error.h"
 #include "pipeline/codec/inner_nodes.h"
 #include "pipeline/codec/leaf_rest.h"
+#include "pipeline/codec/vq_region.h"
 
 namespace tilery {
 namespace {
@@ -71,7 +75,7 @@ RegionNumbers NumbersOf(const Region& region, const RegionCoding& coding, Coding
       const LeafMask& mask = region.masks[leaf];
       if (mask == LeafMask{}) continue;
       if (AddLeaf(block.places[i], mask, region.LeafValues(leaf, coding.numbers), coding, &numbers,
-                  error)) {
+                  coding.vq ? nullptr : error)) {
         all.leaves.push_back(leaf);
         continue;
       }
@@ -83,10 +87,93 @@ RegionNumbers NumbersOf(const Region& region, const RegionCoding& coding, Coding
   return all;
 }
 
+namespace {
+
+VqDevice& CodesDevice(const RegionDevices& devices) {
+  static VqCpu cpu;
+  return devices.codes != nullptr ? *devices.codes : cpu;
+}
+
+std::vector<std::vector<std::byte>> StreamsOf(std::span<const BlockNumbers> blocks,
+                                              const RegionCoding& coding,
+                                              const RegionDevices& devices) {
+  if (devices.numbers != nullptr && !coding.contexts.empty())
+    return devices.numbers->Encode(blocks, coding.contexts);
+  std::vector<std::vector<std::byte>> streams;
+  for (const BlockNumbers& block : blocks) streams.push_back(EncodeNumbers(block, coding));
+  return streams;
+}
+
+// The blocks that become codes, by which is smaller or can tell them; none where there are no codes.
+std::vector<std::optional<VqBlock>> CodesOf(const Region& region, const RegionNumbers& numbers,
+                                            const RegionCoding& coding, CodingError* error,
+                                            const RegionDevices& devices) {
+  std::vector<std::optional<VqBlock>> codes(numbers.blocks.size());
+  if (!coding.vq) return codes;
+  std::vector<VqBlock> all = EncodeVq(numbers.blocks, coding, CodesDevice(devices));
+  size_t leaf = 0;
+  for (size_t b = 0; b < all.size(); ++b) {
+    CodingError here;
+    for (size_t i = 0; i < numbers.blocks[b].places.size(); ++i, ++leaf) {
+      here.Add(ErrorOf(all[b].restored, i,
+                       region.LeafValues(numbers.leaves[leaf], coding.numbers), coding));
+    }
+    if (!all[b].told || !std::isfinite(here.most)) {
+      here = {};
+      leaf -= numbers.blocks[b].places.size();
+      for (size_t i = 0; i < numbers.blocks[b].places.size(); ++i, ++leaf) {
+        here.Add(ErrorOf(numbers.blocks[b], i,
+                         region.LeafValues(numbers.leaves[leaf], coding.numbers), coding));
+      }
+    } else {
+      codes[b] = std::move(all[b]);
+    }
+    if (error != nullptr) error->Add(here);
+  }
+  return codes;
+}
+
+void PutStream(BytePacker* out, std::span<const std::byte> stream) {
+  PutSize(out, stream.size());
+  out->PutBytes(stream.data(), stream.size());
+}
+
+}  // namespace
+
 std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
                                     const RegionCoding& coding, CodingError* error,
-                                    NumberDevice* device) {
-  const RegionNumbers numbers = NumbersOf(region, coding, error);
+                                    const RegionDevices& devices) {
+  RegionNumbers numbers = NumbersOf(region, coding, error);
+  std::vector<std::optional<VqBlock>> codes =
+      CodesOf(region, numbers, coding, error, devices);
+  // Streams of whole numbers, of blocks that are no codes.
+  std::vector<std::vector<std::byte>> streams(numbers.blocks.size());
+  {
+    const bool try_both = coding.vq && coding.vq->where_smaller;
+    std::vector<BlockNumbers> told;
+    std::vector<size_t> which;
+    for (size_t b = 0; b < codes.size(); ++b) {
+      if (codes[b] && !try_both) continue;
+      told.push_back(numbers.blocks[b]);
+      which.push_back(b);
+    }
+    std::vector<std::vector<std::byte>> made = StreamsOf(told, coding, devices);
+    for (size_t i = 0; i < which.size(); ++i) {
+      const size_t b = which[i];
+      if (codes[b] && codes[b]->bytes() >= made[i].size()) codes[b].reset();
+      if (!codes[b]) streams[b] = std::move(made[i]);
+    }
+  }
+  std::vector<LeafKind> kinds(region.masks.size(), LeafKind::kNumbers);
+  for (size_t leaf = 0; leaf < kinds.size(); ++leaf) {
+    if (numbers.raw[leaf]) kinds[leaf] = LeafKind::kRaw;
+  }
+  for (size_t b = 0, next = 0; b < codes.size(); ++b) {
+    for (size_t i = 0; i < numbers.blocks[b].places.size(); ++i, ++next) {
+      if (codes[b]) kinds[numbers.leaves[next]] = LeafKind::kCodes;
+    }
+  }
+
   BytePacker out;
   {
     std::vector<std::byte> stream;
@@ -100,21 +187,17 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
     LeafRestModel rest(coding);
     for (leaf = 0; leaf < region.masks.size(); ++leaf)
       rest.Encode(&coder, region.masks[leaf], region.LeafValues(leaf, coding.numbers),
-                  numbers.raw[leaf]);
+                  kinds[leaf]);
     coder.Finish();
-    PutSize(&out, stream.size());
-    out.PutBytes(stream.data(), stream.size());
+    PutStream(&out, stream);
   }
-  std::vector<std::vector<std::byte>> streams;
-  if (device != nullptr && !coding.contexts.empty()) {
-    streams = device->Encode(numbers.blocks, coding.contexts);
-  } else {
-    for (const BlockNumbers& block : numbers.blocks)
-      streams.push_back(EncodeNumbers(block, coding));
+  for (size_t b = 0; b < codes.size(); ++b) {
+    if (!codes[b]) PutStream(&out, streams[b]);
   }
-  for (const std::vector<std::byte>& stream : streams) {
-    PutSize(&out, stream.size());
-    out.PutBytes(stream.data(), stream.size());
+  for (const auto& block : codes) {
+    if (!block) continue;
+    PutStream(&out, block->codes);
+    if (coding.bound > 0) PutStream(&out, block->residual);
   }
   std::vector<std::byte> noise;
   for (const size_t leaf : numbers.leaves)
@@ -123,17 +206,47 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
   return {out.bytes().begin(), out.bytes().end()};
 }
 
+namespace {
+
+// Leaves of one kind, block by block, and where their values go.
+struct ToldLeaves {
+  std::vector<BlockNumbers> blocks;
+  std::vector<std::span<const std::byte>> streams;
+  std::vector<size_t> leaves;  // in the order of the blocks
+};
+
+template <typename Next>
+ToldLeaves LeavesOf(LeafKind kind, const std::vector<LeafKind>& kinds, const Region& region,
+                    size_t components, int streams, const Next& next) {
+  ToldLeaves told;
+  for (const RegionBlock& block : BlocksOf(region.node)) {
+    BlockNumbers numbers(components);
+    for (size_t i = 0; i < block.leaves.size(); ++i) {
+      const size_t leaf = block.leaves[i];
+      if (kinds[leaf] != kind || region.masks[leaf] == LeafMask{}) continue;
+      numbers.Add(block.places[i], region.masks[leaf]);
+      told.leaves.push_back(leaf);
+    }
+    if (numbers.places.empty()) continue;
+    told.blocks.push_back(std::move(numbers));
+    for (int i = 0; i < streams; ++i) told.streams.push_back(next());
+  }
+  return told;
+}
+
+}  // namespace
+
 Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, const Region* other,
-                    const RegionCoding& coding, bool masks_only, NumberDevice* device) {
+                    const RegionCoding& coding, bool masks_only, const RegionDevices& devices) {
   const auto next = [&bytes](size_t size) {
     if (size > bytes.size()) throw Error(Fault::kInput, "a region that ends early");
     const auto part = bytes.first(size);
     bytes = bytes.subspan(size);
     return part;
   };
+  const auto next_stream = [&] { return next(TakeSize(&bytes)); };
   Region region;
-  const size_t size = TakeSize(&bytes);
-  RangeDecoder coder(next(size));
+  RangeDecoder coder(next_stream());
   InnerNodeModel(VdbLevel::kLower, coding.background).Decode(&coder, &region.node);
   region.node.origin = origin;
   LeafMaskModel masks;
@@ -147,35 +260,28 @@ Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, co
     return std::span(region.values).subspan(leaf * leaf_bytes, leaf_bytes);
   };
   LeafRestModel rest(coding);
-  std::vector<bool> raw(region.masks.size());
+  std::vector<LeafKind> kinds(region.masks.size());
   for (size_t leaf = 0; leaf < region.masks.size(); ++leaf)
-    raw[leaf] = rest.Decode(&coder, region.masks[leaf], values(leaf));
-  std::vector<size_t> told;
-  std::vector<BlockNumbers> blocks;
-  std::vector<std::span<const std::byte>> streams;
-  for (const RegionBlock& block : BlocksOf(region.node)) {
-    BlockNumbers numbers(static_cast<size_t>(coding.numbers.components));
-    for (size_t i = 0; i < block.leaves.size(); ++i) {
-      const size_t leaf = block.leaves[i];
-      if (raw[leaf] || region.masks[leaf] == LeafMask{}) continue;
-      numbers.Add(block.places[i], region.masks[leaf]);
-      told.push_back(leaf);
-    }
-    if (numbers.places.empty()) continue;
-    blocks.push_back(std::move(numbers));
-    streams.push_back(next(TakeSize(&bytes)));
-  }
-  if (device != nullptr && !coding.contexts.empty()) {
-    device->Decode(streams, coding.contexts, blocks);
+    kinds[leaf] = rest.Decode(&coder, region.masks[leaf], values(leaf));
+  const auto components = static_cast<size_t>(coding.numbers.components);
+  ToldLeaves told = LeavesOf(LeafKind::kNumbers, kinds, region, components, 1, next_stream);
+  if (devices.numbers != nullptr && !coding.contexts.empty()) {
+    devices.numbers->Decode(told.streams, coding.contexts, told.blocks);
   } else {
-    for (size_t b = 0; b < blocks.size(); ++b) DecodeNumbers(streams[b], coding, &blocks[b]);
+    for (size_t b = 0; b < told.blocks.size(); ++b)
+      DecodeNumbers(told.streams[b], coding, &told.blocks[b]);
   }
-  size_t next_told = 0;
-  for (const BlockNumbers& block : blocks) {
-    for (size_t i = 0; i < block.places.size(); ++i)
-      RestoreLeaf(block, i, coding, values(told[next_told++]));
+  ToldLeaves codes = LeavesOf(LeafKind::kCodes, kinds, region, components,
+                              coding.bound > 0 ? 2 : 1, next_stream);
+  if (!codes.blocks.empty()) DecodeVq(codes.streams, coding, CodesDevice(devices), codes.blocks);
+  for (const ToldLeaves* const all : {&told, &codes}) {
+    size_t at = 0;
+    for (const BlockNumbers& block : all->blocks) {
+      for (size_t i = 0; i < block.places.size(); ++i)
+        RestoreLeaf(block, i, coding, values(all->leaves[at++]));
+    }
   }
-  for (const size_t leaf : told)
+  for (const size_t leaf : told.leaves)
     RestoreNoise(region.masks[leaf], next(NoiseBytes(region.masks[leaf], coding)), coding,
                  values(leaf));
   if (!bytes.empty()) throw Error(Fault::kInput, "bytes follow a region");

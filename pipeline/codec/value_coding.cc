@@ -83,7 +83,9 @@ std::optional<int32_t> Quantised(double value, const RegionCoding& coding) {
   const bool surface = coding.limit > 0;
   const auto number = static_cast<int32_t>(surface ? std::floor(steps) : std::nearbyint(steps));
   const double restored = Restored(number, coding);
-  if (!(std::abs(restored - value) <= coding.bound)) return std::nullopt;
+  // Without a bound what codes make of it counts, not the step.
+  if (coding.bound > 0 && !(std::abs(restored - value) <= coding.bound)) return std::nullopt;
+  if (!std::isfinite(restored)) return std::nullopt;
   if (surface && (restored < 0) != (value < 0)) return std::nullopt;
   return number;
 }
@@ -131,6 +133,22 @@ bool AddLeaf(int place, const LeafMask& mask, std::span<const std::byte> values,
   }
   if (error != nullptr) error->Add(here);
   return true;
+}
+
+CodingError ErrorOf(const BlockNumbers& block, size_t leaf, std::span<const std::byte> values,
+                    const RegionCoding& coding) {
+  CodingError error;
+  for (size_t c = 0; c < block.values.size(); ++c) {
+    ForOn(block.masks[leaf], [&](size_t voxel) {
+      const double value =
+          VdbNumberAt(NumberAt(values, voxel, c, coding.numbers), coding.numbers.dtype);
+      const double off = std::abs(Restored(block.values[c][leaf][voxel], coding) - value);
+      error.most = std::max(error.most, off);
+      error.squares += off * off;
+      ++error.numbers;
+    });
+  }
+  return error;
 }
 
 void RestoreLeaf(const BlockNumbers& block, size_t leaf, const RegionCoding& coding,

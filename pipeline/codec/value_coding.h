@@ -12,21 +12,34 @@
 #include "pipeline/codec/context_formulas.h"
 #include "pipeline/codec/leaf_masks.h"
 #include "pipeline/codec/leaf_values.h"
+#include "pipeline/codec/vq_nets.h"
 
 namespace tilery {
+
+// Leaves of a grid that are codes (vq_nets.h).
+struct VqCoding {
+  // Of what codes are off by, for each component; none where there is no bound.
+  std::vector<ValueWeights> residual;
+  int32_t least = 0, most = 0;  // whole number: what codes stand for is moved to between these
+  // For encoding only:
+  VqGoal goal;
+  bool where_smaller = false;  // of a block its codes or its whole numbers, else always its codes
+};
 
 // What all regions of a grid are coded by.
 struct RegionCoding {
   VdbNumbers numbers;
   bool half = false;       // numbers are rounded to 16 bits before they count
   std::string background;  // numbers.bytes()
-  // Largest error of an active value, and the step in which they are told; 0: all exact.
+  // Largest error of an active value, and the step in which they are told. Step 0: all exact. Bound 0
+  // and a step: there is none, and all leaves are codes or exact.
   double bound = 0, step = 0;
   // Of level sets: active values keep their sign and stay within this of 0. 0: no such rule.
   double limit = 0;
   // One for each component, of one kind: how whole numbers are coded.
   std::vector<ValueWeights> weights;       // under models that adapt (leaf_values.h)
   std::vector<ContextComponent> contexts;  // under the context model (context_coder.h)
+  std::optional<VqCoding> vq;              // leaves may be codes
 };
 
 // How far the values that come back are from those that went in.
@@ -61,6 +74,9 @@ void StoreNumber(std::byte* at, DType dtype, double value);  // kF32 or kF64
 // one.
 bool AddLeaf(int place, const LeafMask& mask, std::span<const std::byte> values,
              const RegionCoding& coding, BlockNumbers* block, CodingError* error);
+// How far a block's leaf is from the values that it was made of.
+CodingError ErrorOf(const BlockNumbers& block, size_t leaf, std::span<const std::byte> values,
+                    const RegionCoding& coding);
 // The other way round: the active values of a block's leaf.
 void RestoreLeaf(const BlockNumbers& block, size_t leaf, const RegionCoding& coding,
                  std::span<std::byte> values);

@@ -41,7 +41,7 @@ std::vector<Work> WorkOf(const VdbFile& file, const GridBounds& bounds) {
     const GridSurvey survey = SurveyOf(file, grid, {});
     if (!(survey.most > survey.least)) continue;
     Work work;
-    work.coding = FitGrid(file, grid, survey, bounds.For(grid), {});
+    work.coding = FitGrid(file, grid, survey, bounds, {});
     if (work.coding.contexts.empty()) continue;
     RegionReader reader(file, grid);
     for (Region region; reader.Next(&region);) {

@@ -208,13 +208,13 @@ TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
       GridWork work;
       work.pool = pool ? &*pool : nullptr;
       {
-        work.device = way.encode_there ? other.get() : nullptr;
+        work.devices.numbers = way.encode_there ? other.get() : nullptr;
         OutputFile out(folder / "a.tvdb", "test");
         CompressGrids(from, out, ParseGridBounds(bounds[round % 5]), work);
         out.Publish(Durability::kRename);
       }
       {
-        work.device = way.decode_there ? other.get() : nullptr;
+        work.devices.numbers = way.decode_there ? other.get() : nullptr;
         OutputFile out(folder / "b.vdb", "test");
         DecompressGrids(TvdbFile(folder / "a.tvdb"), out, work);
         out.Publish(Durability::kRename);
