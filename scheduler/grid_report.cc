@@ -21,7 +21,7 @@ namespace {
 struct Row {
   int64_t files = 0, bytes = 0;
   GridReport sum;  // with the largest bound and error of all
-  bool coded = false;
+  bool coded = false, exact = true;
 
   void Add(const GridReport& grid) {
     if (files == 0) {
@@ -34,6 +34,7 @@ struct Row {
       sum.squares += grid.squares;
       sum.numbers += grid.numbers;
     }
+    exact = exact && grid.exact;
     coded = coded || grid.how == GridPiece::How::kCoded;
     ++files;
     bytes += grid.bytes;
@@ -50,6 +51,7 @@ std::string GridWords(const Job& job, const Plan& plan) {
       fmt::format("{} file{} to {}", files, files == 1 ? "" : "s", TaskName(job.task));
   if (job.task == Task::kCompress) {
     words += fmt::format(": active values {}; all else exactly", job.max_error.Words());
+    if (job.max_error.method == GridMethod::kAuto) words += ", each block as what is smaller";
     if (job.max_error == GridBounds{})
       words += " (--max-error says another bound, --lossless none)";
   }
@@ -96,11 +98,13 @@ std::vector<std::string> GridReportLines(const Plan& plan) {
     const Row& row = rows[label];
     const GridReport& sum = row.sum;
     const auto psnr = sum.psnr();
-    const bool exact = !row.coded || sum.bound == 0;
+    const bool exact = !row.coded || row.exact;
     lines.push_back(fmt::format(
         "{:<{}}  {:>6}  {:>22}  {:>10}  {:>10}  {:>10}  {:>9}  {:>9}", Printable(label, 40), width,
         row.files, row.coded ? Number(sum.least) + " .. " + Number(sum.most) : "-",
-        exact ? "exact" : Number(sum.bound), Number(sum.max_error), Number(sum.rms()),
+        exact            ? "exact"
+        : sum.bound == 0 ? "none"
+                         : Number(sum.bound), Number(sum.max_error), Number(sum.rms()),
         psnr ? fmt::format("{:.1f} dB", *psnr) : "-", BytesInWords(row.bytes)));
   }
   lines.push_back(fmt::format("{} -> {} ({:.1f} %)", BytesInWords(from), BytesInWords(to),
@@ -121,7 +125,12 @@ Json CompressedGridsJson(const std::filesystem::path& path) {
     const bool coded = grid.how == GridPiece::How::kCoded;
     json["coded"] = coded;
     if (coded) {
-      json["bound"] = grid.bound;
+      // 0: exact; null: none.
+      json["bound"] = !grid.exact && grid.bound == 0 ? Json() : Json(grid.bound);
+      json["method"] = grid.exact      ? "exact"
+                       : grid.codes   ? "vq"
+                       : grid.context ? "context"
+                                      : "adaptive";
       json["least"] = grid.least;
       json["most"] = grid.most;
       json["max_error"] = grid.max_error;

@@ -19,8 +19,9 @@ std::string GridWords(const Job& job, const Plan& plan);
 std::vector<std::string> GridReportLines(const Plan& plan);
 
 // A .tvdb file for `inspect`: {"kind": "grids", "format": "tvdb", "file", "metadata", "grids":
-// [{"name", "type", "half", "class", "transform", "coded", "bound", "least", "most", "max_error",
-// "rms", "psnr", "bytes"}]}. Error(kInput).
+// [{"name", "type", "half", "class", "transform", "coded", "bound" (0: exact; null:
+// there is none), "method" (exact, vq, context, adaptive), "least", "most", "max_error", "rms",
+// "psnr", "bytes"}]}. Error(kInput).
 Json CompressedGridsJson(const std::filesystem::path& path);
 
 }  // namespace tilery

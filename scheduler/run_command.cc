@@ -60,9 +60,12 @@ std::string DescribeForm(const Numerics& n) {
                      n.package.empty() ? "" : ", compiled");
 }
 
-// Files of grids are coded on CPUs, unless the job names another device.
+// Files of grids are coded on CPUs, unless the job names another device or its method needs one to
+// be fast.
 DeviceChoice DevicesOf(const Job& job) {
-  if (job.task == Task::kInfer || !job.execution.devices.empty()) return ChooseDevices(job);
+  const bool codes = job.task == Task::kCompress && job.max_error.method == GridMethod::kVq;
+  if (job.task == Task::kInfer || codes || !job.execution.devices.empty())
+    return ChooseDevices(job);
   Job on_cpu = job;
   on_cpu.execution.devices = {"cpu"};
   return ChooseDevices(on_cpu);
@@ -83,7 +86,8 @@ void Announce(const Job& job, const Prepared& prepared, const DeviceChoice& devi
   if (job.task != Task::kInfer) {
     console.CountIn("files");
     return console.Say(Level::kInfo,
-                       fmt::format("{}: {}", Printable(job.name), GridWords(job, r.plan)));
+                       fmt::format("{}: {}; on {}", Printable(job.name), GridWords(job, r.plan),
+                                   devices.gpu() ? devices.words : "the CPU"));
   }
   console.Say(
       Level::kInfo,

@@ -118,6 +118,8 @@ class Agent {
     }
     RunnerOptions options = RunnerOptionsFor(start_.threads);
     options.context = context;
+    if (context->grids && options_.codec) codec_ = options_.codec();
+    options.codec = codec_.get();
     options.epoch = welcome.at("epoch").get<int64_t>();
     options.lease_is_young = [this] { return LeaseIsYoung(); };
     options.abandoned = [this] { HeldLess(); };
@@ -385,6 +387,7 @@ class Agent {
   std::optional<Json> welcome_;
   std::optional<std::string> lost_;
   bool draining_ = false, ended_ = false;
+  std::unique_ptr<CodecDevices> codec_;  // outlives the runner
   std::unique_ptr<UnitRunner> runner_;
 
   std::mutex want_mutex_;                                             // guards the three below

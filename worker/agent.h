@@ -28,6 +28,7 @@ enum class AgentEnd : int {
 struct AgentOptions {
   EngineFactory engine;
   std::function<std::unique_ptr<Broadcaster>()> broadcaster;  // may be empty, or make none
+  std::function<std::unique_ptr<CodecDevices>()> codec;       // likewise
   std::function<void()> ready;  // called once, when the model is loaded and units can be taken
   double give_up_s = 15;        // without a scheduler
   double drain_s = 7;           // on `drain`, for the units that are begun; then they are abandoned

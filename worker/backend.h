@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cluster/broadcast.h"
+#include "pipeline/codec/codec_devices.h"
 #include "pipeline/device_loss.h"
 #include "pipeline/engine.h"
 #include "pipeline/tuning.h"
@@ -42,6 +43,8 @@ class Backend {
   virtual std::unique_ptr<Engine> Create(const BackendOptions& options, Profile& profile) const = 0;
   // Over which workers pass a model on to each other; nullptr if there is nothing of the kind.
   virtual std::unique_ptr<Broadcaster> MakeBroadcaster() const { return nullptr; }
+  // What codes grids here; nullptr: threads of the CPU.
+  virtual std::unique_ptr<CodecDevices> MakeCodec() const { return nullptr; }
   // The model of these options without an engine around it.
   virtual std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const = 0;
 };

@@ -1,9 +1,11 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include "io/error.h"
+#include "pipeline/cuda/context_device.h"
 #include "pipeline/cuda/cuda_device.h"
 #include "pipeline/cuda/gpu_bench.h"
 #include "pipeline/cuda/gpu_model.h"
+#include "pipeline/cuda/vq_gpu.h"
 #include "pipeline/model.h"
 #include "worker/backend.h"
 #include "worker/cuda_broadcast.h"
@@ -12,6 +14,15 @@ namespace tilery {
 namespace {
 
 constexpr int kOrdinal = 0;  // see MakeCudaBackend()
+
+class CudaCodec final : public CodecDevices {
+ public:
+  RegionDevices devices() override { return {&numbers_, &codes_}; }
+
+ private:
+  cuda::ContextDevice numbers_{kOrdinal};
+  cuda::VqGpu codes_{kOrdinal};
+};
 
 class CudaBackend final : public Backend {
  public:
@@ -52,6 +63,9 @@ class CudaBackend final : public Backend {
     return MakeCudaBroadcaster(kOrdinal);
   }
 #endif
+  std::unique_ptr<CodecDevices> MakeCodec() const override {
+    return std::make_unique<CudaCodec>();
+  }
   std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const override {
     return MakeCudaForward(options, kOrdinal);
   }

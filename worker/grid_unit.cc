@@ -20,7 +20,7 @@ Done RunGrids(const UnitEnv& env, UnitTask& task) {
   OutputFile out(work.output, task.attempt);
   {
     StageScope scope(env, task, Stage::kCompute);
-    const GridWork how{env.encoders, {}, [&](int64_t bytes) {
+    const GridWork how{env.encoders, env.codec, [&](int64_t bytes) {
                          FaultPoint(FaultPlace::kGrids);
                          CheckWanted(env, task);
                          scope.AddBytes(bytes);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/thread_pool.h"
+#include "pipeline/codec/region.h"
 #include "pipeline/host_buffers.h"
 #include "pipeline/profile.h"
 #include "scheduler/wire.h"
@@ -33,6 +34,7 @@ struct UnitEnv {
   HostBuffers* buffers = nullptr;  // all else
   int64_t epoch = 0;
   mutable SparseItems sparse_items;
+  RegionDevices codec;             // what codes grids, beside `encoders`
   ThreadPool* encoders = nullptr;         // of all outputs; null: the writing thread encodes
   std::function<bool()> lease_is_young;   // thread-safe: the right to rename
   std::atomic<bool> stopping{false};      // the worker ends: abandon everything

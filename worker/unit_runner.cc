@@ -121,6 +121,7 @@ struct UnitRunner::Impl {
     env.buffers = &buffers;
     env.epoch = options.epoch;
     env.encoders = &encoders;
+    if (options.codec != nullptr) env.codec = options.codec->devices();
     env.lease_is_young = std::move(options.lease_is_young);
     tiles_ahead = kBatchesAhead * env.context->batch * env.context->lanes;
   }

@@ -24,6 +24,7 @@
 #include <memory>
 #include <vector>
 
+#include "pipeline/codec/codec_devices.h"
 #include "pipeline/engine.h"
 #include "worker/unit_env.h"
 
@@ -35,6 +36,7 @@ struct RunnerOptions {
   int readers = 2, writers = 2;          // threads, for infer units
   int stagers = 1, assemblers = 1;       // threads, each with a unit of its own
   int encode_threads = 1;                // shared by all outputs
+  CodecDevices* codec = nullptr;         // for files of grids; outlives the runner
   std::function<bool()> lease_is_young;  // thread-safe; empty: always
   std::function<void()> abandoned;  // thread-safe; a unit that was begun is held no more, without
                                     // an outcome

@@ -50,6 +50,7 @@ void TuneMalloc() {
   AgentOptions options;
   options.engine = EnginesOf(backend);
   options.broadcaster = [&backend] { return backend.MakeBroadcaster(); };
+  options.codec = [&backend] { return backend.MakeCodec(); };
   options.ready = [control_fd] { ReportReady(control_fd); };
   const AgentEnd end = RunAgent(start, options);
   // All threads of ours have ended and all is said. What Torch takes down on a return from main()

@@ -36,8 +36,10 @@ struct GridReport {
   GridPiece::How how = GridPiece::How::kCoded;
   int64_t numbers = 0;                // finite active ones in leaves, each component for itself
   double least = 0, most = 0;         // of finite active values, tiles included
-  double bound = 0;                   // 0: exact
+  double bound = 0;
   bool context = false;               // numbers are coded under the context model
+  bool codes = false;                 // leaves may be codes
+  bool exact = true;                  // else within the bound; or, if that is 0, there is none
   double max_error = 0, squares = 0;  // achieved: of `numbers`
   int64_t bytes = 0;                  // in the compressed file
 

@@ -38,8 +38,8 @@ void AddActive(const VdbNode& node, const VdbNumbers& numbers, GridSurvey* range
 }
 
 // Without a bound: steps of the range that do not matter beside what codes are off by, and the error
-// that codes are to reach, in these: 1 % of the range, root mean square.
-constexpr double kFineSteps = 1 << 14, kFineGoal = kFineSteps / 100;
+// that codes are to reach, in these: 2 % of the range, root mean square.
+constexpr double kFineSteps = 1 << 14, kFineGoal = kFineSteps / 50;
 // With one: what codes leave is told anyhow, so that few do.
 constexpr double kBoundGoal = 2;
 constexpr int kBoundStages = 2;

@@ -42,6 +42,8 @@ std::vector<GridReport> ReportsOf(const TvdbFile& file) {
     report.most = piece.most;
     report.bound = piece.coding.bound;
     report.context = !piece.coding.contexts.empty();
+    report.codes = piece.coding.vq.has_value();
+    report.exact = piece.coding.step == 0;
     report.max_error = piece.error.most;
     report.squares = piece.error.squares;
     found.emplace_back(at.grid, std::move(report));

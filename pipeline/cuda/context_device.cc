@@ -1,7 +1,5 @@
 #include "pipeline/cuda/context_device.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -9,64 +7,13 @@
 
 #include "io/error.h"
 #include "pipeline/codec/context_network.h"
+#include "pipeline/cuda/codec_memory.h"
 #include "pipeline/cuda/context_kernels.h"
 
 namespace tilery::cuda {
 namespace {
 
 constexpr int64_t kLeaf = 512;
-
-void Check(cudaError_t status, const char* call, int64_t bytes = 0) {
-  if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // this one is told here
-  const std::string said = std::string(call) + ": " + cudaGetErrorString(status);
-  if (status == cudaErrorMemoryAllocation)
-    throw Error(Fault::kTransient, said + " (" + std::to_string(bytes) + " bytes asked)");
-  throw Error(Fault::kInternal, "CUDA: " + said);
-}
-
-// Memory that grows and never shrinks; what it held is lost when it grows.
-class Memory {
- public:
-  explicit Memory(bool host) : host_(host) {}
-  ~Memory() { Free(); }
-  Memory(const Memory&) = delete;
-  std::byte* Reserve(int64_t bytes) {
-    if (bytes <= size_) return data_;
-    Free();
-    void* data = nullptr;
-    Check(host_ ? cudaMallocHost(&data, static_cast<size_t>(bytes))
-                : cudaMalloc(&data, static_cast<size_t>(bytes)),
-          host_ ? "cudaMallocHost" : "cudaMalloc", bytes);
-    data_ = static_cast<std::byte*>(data);
-    size_ = bytes;
-    return data_;
-  }
-
- private:
-  void Free() {
-    host_ ? cudaFreeHost(data_) : cudaFree(data_);
-    data_ = nullptr;
-    size_ = 0;
-  }
-  const bool host_;
-  std::byte* data_ = nullptr;
-  int64_t size_ = 0;
-};
-
-// Where parts lie in one piece of memory, each aligned to 16 bytes.
-class Layout {
- public:
-  int64_t Add(int64_t bytes) {
-    const int64_t at = size_;
-    size_ += (bytes + 15) / 16 * 16;
-    return at;
-  }
-  int64_t size() const { return size_; }
-
- private:
-  int64_t size_ = 0;
-};
 
 int32_t VoxelsOf(const BlockNumbers& block) {
   int32_t voxels = 0;
@@ -78,17 +25,17 @@ int32_t VoxelsOf(const BlockNumbers& block) {
 
 // What all calls share, on the GPU.
 struct ContextDevice::Model {
-  Memory memory{false};
+  GrowingMemory memory{false};
   const ContextTables* tables;
   const ContextWaves* waves;
 
   Model() {
     constexpr int64_t kTables = (sizeof(ContextTables) + 15) / 16 * 16;
     std::byte* const data = memory.Reserve(kTables + sizeof(ContextWaves));
-    Check(cudaMemcpy(data, &ContextModel(), sizeof(ContextTables), cudaMemcpyHostToDevice),
-          "cudaMemcpy of the context model");
-    Check(cudaMemcpy(data + kTables, &ContextOrder(), sizeof(ContextWaves), cudaMemcpyHostToDevice),
-          "cudaMemcpy of the context model");
+    CheckCall(cudaMemcpy(data, &ContextModel(), sizeof(ContextTables), cudaMemcpyHostToDevice),
+              "cudaMemcpy of the context model");
+    CheckCall(cudaMemcpy(data + kTables, &ContextOrder(), sizeof(ContextWaves), cudaMemcpyHostToDevice),
+              "cudaMemcpy of the context model");
     tables = reinterpret_cast<const ContextTables*>(data);
     waves = reinterpret_cast<const ContextWaves*>(data + kTables);
   }
@@ -96,10 +43,6 @@ struct ContextDevice::Model {
 
 class ContextDevice::Lane {
  public:
-  Lane() { Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
-  ~Lane() { cudaStreamDestroy(stream_); }
-  Lane(const Lane&) = delete;
-
   std::vector<std::vector<std::byte>> Encode(const Model& model,
                                              std::span<const BlockNumbers> blocks,
                                              std::span<const ContextComponent> components) {
@@ -117,22 +60,20 @@ class ContextDevice::Lane {
       }
     }
     Send(task_values_ + values_bytes_);
-    EncodeContext(task_, stream_);
-    Check(cudaMemcpyAsync(host_ + sizes_, device_ + sizes_, blocks.size() * sizeof(int64_t),
-                          cudaMemcpyDeviceToHost, stream_),
-          "cudaMemcpyAsync");
-    Wait("EncodeContext");
+    EncodeContext(task_, stream_.get());
+    stream_.Copy(host_ + sizes_, device_ + sizes_,
+                 static_cast<int64_t>(blocks.size() * sizeof(int64_t)), cudaMemcpyDeviceToHost);
+    stream_.Wait("EncodeContext");
     const auto* const made = reinterpret_cast<const int64_t*>(host_ + sizes_);
     Layout layout;
     std::vector<int64_t> places;
     for (size_t b = 0; b < blocks.size(); ++b) places.push_back(layout.Add(made[b]));
     std::byte* const packed = streams_memory_.Reserve(layout.size());
     for (size_t b = 0; b < blocks.size(); ++b) {
-      Check(cudaMemcpyAsync(packed + places[b], device_ + streams_ + begins_[b],
-                            static_cast<size_t>(made[b]), cudaMemcpyDeviceToHost, stream_),
-            "cudaMemcpyAsync");
+      stream_.Copy(packed + places[b], device_ + streams_ + begins_[b], made[b],
+                   cudaMemcpyDeviceToHost);
     }
-    Wait("cudaMemcpyAsync");
+    stream_.Wait("cudaMemcpyAsync");
     std::vector<std::vector<std::byte>> all;
     for (size_t b = 0; b < blocks.size(); ++b)
       all.emplace_back(packed + places[b], packed + places[b] + made[b]);
@@ -152,14 +93,11 @@ class ContextDevice::Lane {
     }
     // All but the values, which lie between.
     Send(task_values_);
-    Check(cudaMemcpyAsync(device_ + streams_, host_ + streams_, static_cast<size_t>(begins_.back()),
-                          cudaMemcpyHostToDevice, stream_),
-          "cudaMemcpyAsync");
-    DecodeContext(task_, stream_);
-    Check(cudaMemcpyAsync(host_ + task_values_, device_ + task_values_,
-                          static_cast<size_t>(values_bytes_), cudaMemcpyDeviceToHost, stream_),
-          "cudaMemcpyAsync");
-    Wait("DecodeContext");
+    stream_.Copy(device_ + streams_, host_ + streams_, begins_.back(), cudaMemcpyHostToDevice);
+    DecodeContext(task_, stream_.get());
+    stream_.Copy(host_ + task_values_, device_ + task_values_, values_bytes_,
+                 cudaMemcpyDeviceToHost);
+    stream_.Wait("DecodeContext");
     for (size_t b = 0; b < blocks.size(); ++b) {
       const int32_t* from = Values(b, components.size());
       for (auto& component : blocks[b].values) {
@@ -206,7 +144,7 @@ class ContextDevice::Lane {
     const int64_t told = layout.size();
     const int64_t order =
         layout.Add(int64_t{voxels.back()} * static_cast<int64_t>(sizeof(int32_t)));
-    const int64_t symbols = layout.Add(encoding ? int64_t{voxels.back()} * kContextSymbolWords *
+    const int64_t symbols = layout.Add(encoding ? int64_t{voxels.back()} * parts * kContextSymbolWords *
                                                       static_cast<int64_t>(sizeof(uint32_t))
                                                 : 0);
     const int64_t memory = layout.Add(count * ContextMemoryBytes(static_cast<int>(parts)));
@@ -240,15 +178,10 @@ class ContextDevice::Lane {
              reinterpret_cast<uint32_t*>(device_ + symbols),
              reinterpret_cast<uint8_t*>(device_ + memory)};
   }
-  void Send(int64_t bytes) {
-    Check(cudaMemcpyAsync(device_, host_, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
-                          stream_),
-          "cudaMemcpyAsync");
-  }
-  void Wait(const char* what) { Check(cudaStreamSynchronize(stream_), what); }
+  void Send(int64_t bytes) { stream_.Copy(device_, host_, bytes, cudaMemcpyHostToDevice); }
 
-  cudaStream_t stream_ = nullptr;
-  Memory device_memory_{false}, host_memory_{true}, streams_memory_{true};
+  CodecStream stream_;
+  GrowingMemory device_memory_{false}, host_memory_{true}, streams_memory_{true};
   std::byte *device_ = nullptr, *host_ = nullptr;
   std::vector<int32_t> first_;   // [blocks + 1] leaves
   std::vector<int64_t> begins_;  // [blocks + 1] streams
@@ -256,52 +189,33 @@ class ContextDevice::Lane {
   ContextTask task_{};
 };
 
-class ContextDevice::Borrowed {
- public:
-  explicit Borrowed(ContextDevice& device) : device_(device) {
-    Check(cudaSetDevice(device.device_), "cudaSetDevice");
-    const std::scoped_lock lock(device.mutex_);
-    if (!device.model_) device.model_ = std::make_unique<Model>();
-    if (device.idle_.empty()) return;
-    lane_ = std::move(device.idle_.back());
-    device.idle_.pop_back();
-  }
-  // One that failed is not used again.
-  ~Borrowed() {
-    const std::scoped_lock lock(device_.mutex_);
-    if (lane_ && done_) device_.idle_.push_back(std::move(lane_));
-  }
-  Lane& lane() {
-    if (!lane_) lane_ = std::make_unique<Lane>();
-    return *lane_;
-  }
-  void Done() { done_ = true; }
-
- private:
-  ContextDevice& device_;
-  std::unique_ptr<Lane> lane_;
-  bool done_ = false;
-};
-
-ContextDevice::ContextDevice(int device) : device_(device) {}
+ContextDevice::ContextDevice(int device)
+    : device_(device), lanes_(std::make_unique<Lanes<Lane>>()) {}
 ContextDevice::~ContextDevice() = default;
+
+const ContextDevice::Model& ContextDevice::Here() {
+  CheckCall(cudaSetDevice(device_), "cudaSetDevice");
+  const std::scoped_lock lock(mutex_);
+  if (!model_) model_ = std::make_unique<Model>();
+  return *model_;
+}
 
 std::vector<std::vector<std::byte>> ContextDevice::Encode(
     std::span<const BlockNumbers> blocks, std::span<const ContextComponent> components) {
   if (blocks.empty()) return {};
-  Borrowed borrowed(*this);
-  auto streams = borrowed.lane().Encode(*model_, blocks, components);
-  borrowed.Done();
-  return streams;
+  const Model& model = Here();
+  return lanes_->With([&](Lane& lane) { return lane.Encode(model, blocks, components); });
 }
 
 void ContextDevice::Decode(std::span<const std::span<const std::byte>> streams,
                            std::span<const ContextComponent> components,
                            std::span<BlockNumbers> blocks) {
   if (blocks.empty()) return;
-  Borrowed borrowed(*this);
-  borrowed.lane().Decode(*model_, streams, components, blocks);
-  borrowed.Done();
+  const Model& model = Here();
+  lanes_->With([&](Lane& lane) {
+    lane.Decode(model, streams, components, blocks);
+    return true;
+  });
 }
 
 }  // namespace tilery::cuda

@@ -9,6 +9,9 @@
 
 namespace tilery::cuda {
 
+template <typename Lane>
+class Lanes;
+
 // Calls of several threads run side by side, each on a stream and with memory of its own, which
 // stay for the next one: as much as the largest call needed. Error(kTransient) where the GPU or the
 // host has no more memory, else Error(kInternal) with CUDA's text.
@@ -25,12 +28,12 @@ class ContextDevice final : public NumberDevice {
  private:
   struct Model;
   class Lane;
-  class Borrowed;
+  const Model& Here();  // makes the device this thread's
 
   const int device_;
+  std::mutex mutex_;  // guards `model_`, which stays once it is there
   std::unique_ptr<Model> model_;
-  std::mutex mutex_;  // guards `idle_`
-  std::vector<std::unique_ptr<Lane>> idle_;
+  const std::unique_ptr<Lanes<Lane>> lanes_;
 };
 
 }  // namespace tilery::cuda

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "pipeline/codec/context_symbols.h"
 #include "pipeline/codec/range_core.h"
 #include "pipeline/cuda/context_kernels.h"
@@ -27,10 +29,7 @@ struct Shared {
   int32_t values[kBatch];
   int32_t waves[kContextWaves + 1];  // where they begin in the order
   int32_t count[kWarps];
-  union {
-    uint16_t below[kBatch][kRow];
-    uint32_t symbols[kThreads][kContextSymbolWords];
-  };
+  uint16_t below[kBatch][kRow];
 };
 
 struct Out {
@@ -88,8 +87,8 @@ class Block {
     return kActiveBytes + (int64_t{components} * 2 * kContextVoxels * 4 + 15) / 16 * 16;
   }
 
-  // Copies what many threads read, and what is known of the block before its values.
-  __device__ void Begin() {
+  // Copies what many threads read.
+  __device__ void LoadTables() {
     const ContextTables& tables = *task_.tables;
     for (int i = Thread(); i < 2 * kWords * kContextHidden; i += kThreads) {
       const int out = i % kContextHidden, pair = i / kContextHidden;
@@ -106,6 +105,10 @@ class Block {
     }
     for (int i = Thread(); i < 2 * ContextTables::kFarthest + 2; i += kThreads)
       shared_.logistic[i] = tables.logistic[i];
+    __syncthreads();
+  }
+  // What is known of the block before its values.
+  __device__ void Begin() {
     auto* words = reinterpret_cast<int4*>(active_);
     for (int64_t i = Thread(); i < Bytes(task_.count) / 16; i += kThreads)
       words[i] = make_int4(0, 0, 0, 0);
@@ -127,7 +130,9 @@ class Block {
     const int32_t* const from = view_.values[view_.component];
     ForVoxels([&](int leaf, int voxel, int at) { to[leaf * 512 + voxel] = from[at]; });
   }
-  __device__ int voxels() const { return shared_.waves[kContextWaves]; }
+  __device__ int voxels() const {
+    return task_.voxels[blockIdx.x + 1] - task_.voxels[blockIdx.x];
+  }
   __device__ int at(int voxel) const { return order_[voxel]; }
   __device__ const ContextComponent& component() const { return task_.components[view_.component]; }
 
@@ -258,36 +263,71 @@ class Block {
   ContextPrediction prediction_;
 };
 
-__global__ void __launch_bounds__(kThreads) Encode(const ContextTask task) {
+// Encoding knows all values: what follows from them is found for all voxels side by side, and only
+// then one symbol after the other is written.
+
+__global__ void __launch_bounds__(kThreads) Prepare(const ContextTask task) {
   extern __shared__ int4 bytes[];
-  Shared& shared = *reinterpret_cast<Shared*>(bytes);
-  Block block(task, shared);
+  Block block(task, *reinterpret_cast<Shared*>(bytes));
   block.Begin();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int64_t begin = task.begins[blockIdx.x];
-  RangeWriter<Out> writer({task.streams + begin, 0, task.begins[blockIdx.x + 1] - begin});
-  uint32_t* const symbols = task.symbols + int64_t{task.voxels[blockIdx.x]} * kContextSymbolWords;
   for (int component = 0; component < task.count; ++component) {
     block.SetValues(component);
     block.FindErrors();
-    for (int first = 0; first < block.voxels(); first += kBatch) {
+  }
+}
+
+// [component][voxel] of a block.
+__device__ uint32_t* SymbolsOf(const ContextTask& task) {
+  return task.symbols + int64_t{task.voxels[blockIdx.x]} * task.count * kContextSymbolWords;
+}
+
+__global__ void __launch_bounds__(kThreads) FindSymbols(const ContextTask task) {
+  extern __shared__ int4 bytes[];
+  Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  Block block(task, shared);
+  const int begin = static_cast<int>(blockIdx.y) * kBatch, step = static_cast<int>(gridDim.y) * kBatch;
+  if (begin >= block.voxels()) return;
+  block.LoadTables();
+  const int thread = static_cast<int>(threadIdx.x);
+  uint32_t* to = SymbolsOf(task);
+  for (int component = 0; component < task.count; ++component) {
+    block.SetComponent(component);
+    for (int first = begin; first < block.voxels(); first += step) {
       const int count = min(kBatch, block.voxels() - first);
       block.Look(first, count);
       if (thread < count)
         Pack(SymbolOf(*task.tables, shared.all[thread], block.value(first + thread)),
-             symbols + (first + thread) * kContextSymbolWords);
+             to + (first + thread) * kContextSymbolWords);
       __syncthreads();
     }
-    for (int first = 0; first < block.voxels(); first += kThreads) {
-      const int count = min(kThreads, block.voxels() - first);
-      for (int i = thread; i < count * kContextSymbolWords; i += kThreads)
-        (&shared.symbols[0][0])[i] = symbols[first * kContextSymbolWords + i];
-      __syncthreads();
-      if (thread == 0) {
-        for (int i = 0; i < count; ++i) WriteSymbol(Unpack(shared.symbols[i]), writer);
-      }
-      __syncthreads();
+    to += block.voxels() * kContextSymbolWords;
+  }
+}
+
+// A warp for each block: it reads, its first thread writes.
+constexpr int kWarp = 32;
+__global__ void __launch_bounds__(kWarp) WriteSymbols(const ContextTask task) {
+  __shared__ uint32_t symbols[2][kWarp][kContextSymbolWords];
+  const int64_t begin = task.begins[blockIdx.x];
+  RangeWriter<Out> writer({task.streams + begin, 0, task.begins[blockIdx.x + 1] - begin});
+  const uint32_t* const from = SymbolsOf(task);
+  const int all = (task.voxels[blockIdx.x + 1] - task.voxels[blockIdx.x]) * task.count;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int first = -kWarp; first < all; first += kWarp) {
+    // Reads what is written next time.
+    uint32_t next[kContextSymbolWords];
+    const int mine = first + kWarp + thread;
+#pragma unroll
+    for (int w = 0; w < kContextSymbolWords; ++w)
+      next[w] = mine < all ? from[mine * kContextSymbolWords + w] : 0;
+    const int half = first / kWarp & 1;
+    if (thread == 0 && first >= 0) {
+      const int count = min(kWarp, all - first);
+      for (int i = 0; i < count; ++i) WriteSymbol(Unpack(symbols[half][i]), writer);
     }
+#pragma unroll
+    for (int w = 0; w < kContextSymbolWords; ++w) symbols[half ^ 1][thread][w] = next[w];
+    __syncwarp();
   }
   if (thread == 0) {
     writer.Finish();
@@ -299,6 +339,7 @@ __global__ void __launch_bounds__(kThreads) Decode(const ContextTask task) {
   extern __shared__ int4 bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
   Block block(task, shared);
+  block.LoadTables();
   block.Begin();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t begin = task.begins[blockIdx.x];
@@ -339,13 +380,17 @@ __global__ void __launch_bounds__(kThreads) Decode(const ContextTask task) {
   }
 }
 
-void Launch(void (*kernel)(ContextTask), const ContextTask& task, Stream stream) {
-  Require(task.count >= 1 && task.count <= kContextComponents, "components of the context model");
-  if (task.blocks == 0) return;
+void Launch(void (*kernel)(ContextTask), const ContextTask& task, unsigned parts, Stream stream) {
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Shared)));
   Require(status == cudaSuccess, "shared memory of the context model");
-  kernel<<<static_cast<unsigned>(task.blocks), kThreads, sizeof(Shared), stream>>>(task);
+  kernel<<<dim3(static_cast<unsigned>(task.blocks), parts), kThreads, sizeof(Shared), stream>>>(
+      task);
+}
+
+bool Any(const ContextTask& task) {
+  Require(task.count >= 1 && task.count <= kContextComponents, "components of the context model");
+  return task.blocks > 0;
 }
 
 }  // namespace
@@ -355,12 +400,19 @@ static_assert(sizeof(Shared) <= 64 << 10, "what the smallest GPU has");
 int64_t ContextMemoryBytes(int components) { return Block::Bytes(components); }
 
 void EncodeContext(const ContextTask& task, Stream stream) {
-  Launch(Encode, task, stream);
+  if (!Any(task)) return;
+  Launch(Prepare, task, 1, stream);
+  // A few blocks are split, so that they fill a GPU.
+  constexpr int kParts = 1024, kMostParts = 64;
+  const int parts = std::clamp(kParts / task.blocks, 1, kMostParts);
+  Launch(FindSymbols, task, static_cast<unsigned>(parts), stream);
+  WriteSymbols<<<static_cast<unsigned>(task.blocks), kWarp, 0, stream>>>(task);
   CheckLaunch("EncodeContext");
 }
 
 void DecodeContext(const ContextTask& task, Stream stream) {
-  Launch(Decode, task, stream);
+  if (!Any(task)) return;
+  Launch(Decode, task, 1, stream);
   CheckLaunch("DecodeContext");
 }
 

@@ -31,7 +31,7 @@ struct ContextTask {
   const int64_t* begins;  // [blocks + 1]
   int64_t* sizes;         // [blocks] encoding: bytes of the streams
   int32_t* order;         // [active voxels] scratch
-  uint32_t* symbols;      // [active voxels][kContextSymbolWords] scratch, for encoding only
+  uint32_t* symbols;      // [active voxels][count][kContextSymbolWords] scratch, for encoding only
   uint8_t* memory;        // ContextMemoryBytes(count) for each block
 };
 inline constexpr int kContextSymbolWords = 3;

@@ -1,6 +1,9 @@
 // Measures how fast the whole numbers of OpenVDB files are coded under the context model.
 //
-//   codec_bench FILE... BOUND
+//   codec_bench FILE... BOUND [BLOCKS]
+//
+// BLOCKS: calls of a GPU have so many blocks at least, those of a grid again and again, as they
+// come from grids that are larger.
 //
 // Prints numbers of active voxels (each component for itself) per second: in one thread on the CPU,
 // and on a GPU, if there is one, with copies to and from it, several calls at once. What reads,
@@ -58,9 +61,24 @@ std::vector<Work> WorkOf(const VdbFile& file, const GridBounds& bounds) {
   return all;
 }
 
-int Run(const std::vector<std::string>& args) {
+void Repeat(size_t blocks, Work* work) {
+  const size_t once = work->blocks.size();
+  for (size_t b = once; b < blocks; ++b) {
+    work->blocks.push_back(work->blocks[b - once]);
+    work->leaves.push_back(work->leaves[b - once]);
+    work->encoded.push_back(work->encoded[b - once]);
+  }
+}
+
+int Run(const std::vector<std::string>& given) {
+  std::vector<std::string> args = given;
+  size_t blocks = 0;
+  if (args.size() >= 3 && args.back().find_first_not_of("0123456789") == std::string::npos) {
+    blocks = std::stoul(args.back());
+    args.pop_back();
+  }
   if (args.size() < 2) {
-    std::cerr << "codec_bench FILE... BOUND\n";
+    std::cerr << "codec_bench FILE... BOUND [BLOCKS]\n";
     return 1;
   }
   std::vector<Work> all;
@@ -97,9 +115,17 @@ int Run(const std::vector<std::string>& args) {
               rate(numbers, decode));
   const auto device = OtherDevice();
   if (!device) return 0;
-  for (const int threads : {1, 2, 4, 8}) {
+  for (Work& work : all) Repeat(blocks, &work);
+  numbers = 0;
+  for (const Work& work : all) {
+    for (const BlockNumbers& block : work.blocks) {
+      for (const LeafMask& mask : block.masks)
+        numbers += CountOn(mask) * work.coding.numbers.components;
+    }
+  }
+  for (const int threads : {1, 2, 4, 8, 16}) {
     double seconds[2] = {};
-    constexpr int kRounds = 12;
+    const int kRounds = blocks > 0 ? 3 : 12;
     for (const bool decoding : {false, true}) {
       for (const bool measured : {false, true}) {
         std::atomic<size_t> next{0};

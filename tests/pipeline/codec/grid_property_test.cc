@@ -181,10 +181,19 @@ int64_t Compare(const VdbFile& was, const VdbFile& is, size_t index, double boun
 TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
   const TempFolder folder;
   const char* const bounds[] = {"lossless", "0.1%", "1%", "20%", "0.003"};
+  const auto bounds_of = [&](unsigned round) {
+    constexpr GridMethod kMethods[] = {GridMethod::kBounded, GridMethod::kVq, GridMethod::kAuto};
+    const GridMethod method = kMethods[round % 3];
+    GridBounds wanted =
+        ParseGridBounds(method == GridMethod::kVq && round % 2 == 0 ? "none" : bounds[round % 5]);
+    wanted.method = method;
+    return wanted;
+  };
   const std::unique_ptr<NumberDevice> other = OtherDevice();
+  const std::unique_ptr<VqDevice> other_vq = OtherVqDevice();
   if (!other) GTEST_SKIP() << "there is no other device";
   int64_t changed = 0;
-  int contexts = 0;
+  int contexts = 0, codes = 0;
   for (unsigned round = 0; round < 50; ++round) {
     SCOPED_TRACE(round);
     {
@@ -208,13 +217,15 @@ TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
       GridWork work;
       work.pool = pool ? &*pool : nullptr;
       {
-        work.devices.numbers = way.encode_there ? other.get() : nullptr;
+        work.devices = {way.encode_there ? other.get() : nullptr,
+                        way.encode_there ? other_vq.get() : nullptr};
         OutputFile out(folder / "a.tvdb", "test");
-        CompressGrids(from, out, ParseGridBounds(bounds[round % 5]), work);
+        CompressGrids(from, out, bounds_of(round), work);
         out.Publish(Durability::kRename);
       }
       {
-        work.devices.numbers = way.decode_there ? other.get() : nullptr;
+        work.devices = {way.decode_there ? other.get() : nullptr,
+                        way.decode_there ? other_vq.get() : nullptr};
         OutputFile out(folder / "b.vdb", "test");
         DecompressGrids(TvdbFile(folder / "a.tvdb"), out, work);
         out.Publish(Durability::kRename);
@@ -230,17 +241,20 @@ TEST(GridProperty, WhateverGridsHoldTheBoundHoldsAndTheRestIsExact) {
     const VdbFile is(folder / "b.vdb");
     ASSERT_EQ(is.grids().size(), 4u);
     const GridRanges ranges = MeasureGrids(from);
-    const GridBounds wanted = Resolve(ParseGridBounds(bounds[round % 5]), from.grids(), ranges);
+    const GridBounds wanted = Resolve(bounds_of(round), from.grids(), ranges);
     for (size_t g = 0; g < 4; ++g) {
       const GridBound& bound = wanted.For(from.grids()[g]);
-      const double most = bound.kind == GridBound::Kind::kAbsolute ? bound.value : 0;
+      double most = bound.kind == GridBound::Kind::kAbsolute ? bound.value : 0;
+      if (bound.kind == GridBound::Kind::kNone) most = INFINITY;
       EXPECT_LE(said[g].max_error, most);
-      changed += Compare(from, is, g, most);
+      changed += Compare(from, is, g, said[g].max_error);
+      codes += said[g].codes ? 1 : 0;
       contexts += said[g].context ? 1 : 0;
     }
   }
   EXPECT_GT(changed, 10000);  // else no bound was put to the test
   EXPECT_GT(contexts, 20);    // else nothing was left to the other device
+  EXPECT_GT(codes, 20);
 }
 
 TEST(GridProperty, AFileMayHaveMoreGridsThanAByteCounts) {

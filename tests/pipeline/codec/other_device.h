@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "pipeline/codec/number_device.h"
+#include "pipeline/codec/vq_nets.h"
 
 namespace tilery {
 
 std::unique_ptr<NumberDevice> OtherDevice();  // null if this machine has none
+std::unique_ptr<VqDevice> OtherVqDevice();
 
 }  // namespace tilery

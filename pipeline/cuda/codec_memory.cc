@@ -1,0 +1,36 @@
+#include "pipeline/cuda/codec_memory.h"
+
+#include <string>
+
+#include "io/error.h"
+
+namespace tilery::cuda {
+
+void CheckCall(cudaError_t status, const char* call, int64_t bytes) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // this one is told here
+  const std::string said = std::string(call) + ": " + cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation)
+    throw Error(Fault::kTransient, said + " (" + std::to_string(bytes) + " bytes asked)");
+  throw Error(Fault::kInternal, "CUDA: " + said);
+}
+
+std::byte* GrowingMemory::Reserve(int64_t bytes) {
+  if (bytes <= size_) return data_;
+  Free();
+  void* data = nullptr;
+  CheckCall(host_ ? cudaMallocHost(&data, static_cast<size_t>(bytes))
+                  : cudaMalloc(&data, static_cast<size_t>(bytes)),
+            host_ ? "cudaMallocHost" : "cudaMalloc", bytes);
+  data_ = static_cast<std::byte*>(data);
+  size_ = bytes;
+  return data_;
+}
+
+void GrowingMemory::Free() {
+  host_ ? cudaFreeHost(data_) : cudaFree(data_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+}  // namespace tilery::cuda
