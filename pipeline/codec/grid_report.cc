@@ -3,8 +3,8 @@
 #include <map>
 #include <utility>
 
-#include "io/error.h"
 #include "pipeline/codec/grid_file.h"
+#include "pipeline/codec/grid_index.h"
 
 namespace tilery {
 
@@ -25,15 +25,8 @@ std::vector<GridReport> ReportsOf(const TvdbFile& file) {
     if (kind == PieceKind::kFile) continue;
     bytes[at.grid] += at.bytes;
     if (kind != PieceKind::kGrid) continue;
-    GridPiece piece;
-    try {
-      piece = UnpackGrid(file.Read(at));
-    } catch (const Error& error) {
-      const std::string path = Printable(file.file().path().string());
-      const std::string what = error.what();
-      if (what.starts_with(path)) throw;
-      throw Error(Fault::kInput, path + ": damaged .tvdb file: " + what);
-    }
+    GridPiece piece = Naming(file, "what is said of grid " + std::to_string(at.grid),
+                             [&] { return UnpackGrid(file.Read(at)); });
     GridReport report;
     report.about = std::move(piece.about);
     report.how = piece.how;
