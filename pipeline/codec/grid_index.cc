@@ -23,7 +23,9 @@ GridIndex::GridIndex(const TvdbFile& file) : file_(file) {
   Naming(file_, "its index", [&] {
     const TvdbPiece* about = nullptr;
     for (const TvdbPiece& piece : file.pieces()) {
-      if (static_cast<PieceKind>(piece.kind) == PieceKind::kFile) about = &piece;
+      if (static_cast<PieceKind>(piece.kind) != PieceKind::kFile) continue;
+      if (about != nullptr) throw Error(Fault::kInput, "the file is described twice");
+      about = &piece;
     }
     if (about == nullptr) throw Error(Fault::kInput, "nothing is said of the file");
     about_ = UnpackFile(file.Read(*about));
@@ -44,10 +46,14 @@ GridIndex::GridIndex(const TvdbFile& file) : file_(file) {
       grid.bytes += piece.bytes;
       switch (kind) {
         case PieceKind::kGrid:
+          if (grid.about != nullptr)
+            throw Error(Fault::kInput,
+                        "grid " + std::to_string(piece.grid) + " is described twice");
           grid.about = &piece;
           break;
         case PieceKind::kRegion:
-          grid.regions[piece.origin] = &piece;
+          if (!grid.regions.emplace(piece.origin, &piece).second)
+            throw Error(Fault::kInput, RegionName(piece.grid, piece.origin) + " is there twice");
           break;
         case PieceKind::kOpaque:
           grid.opaque.push_back(&piece);

@@ -137,6 +137,7 @@ void AddInfos(tvdb_file* file) {
     AddMap(about.transform, &info);
     if (reader.piece(info.tree).how == GridPiece::How::kCoded) AddCoding(reader, info.tree, &info);
     AddNotes(about.metadata, &info);
+    if (info.active_voxels < 0) AddNotes(reader.reports()[info.tree].about.metadata, &info);
     file->infos.push_back(info);
   }
 }
