@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "io/error.h"
 #include "tests/io/expect_error.h"
 #include "tests/io/temp_folder.h"
 #include "tests/pipeline/codec/random_grid.h"
+#include "tests/pipeline/codec/tvdb_mutate.h"
 #include "tests/pipeline/codec/tvdb_sample.h"
 
 namespace tilery {
@@ -271,6 +273,97 @@ TEST_F(GridReaderTest, DamageHurtsWhatIsReadThereAndNothingElse) {
   EXPECT_EQ(leaf.origin, (VdbCoord{-8, -8, -8}));
   ErrorOf(Fault::kInput, [&] { leaves.Next(&leaf); });
   EXPECT_FALSE(leaves.Next(&leaf));
+}
+
+// Checksums are right in all of these.
+TEST_F(GridReaderTest, FilesThatContradictThemselvesAreRefused) {
+  ASSERT_EQ(WriteTvdbSample((folder_ / "s.tvdb").c_str()), 0);
+  TvdbParts sample;
+  ASSERT_TRUE(TakeApart(ContentOf(folder_ / "s.tvdb"), &sample));
+  const auto first = [](TvdbParts& parts, PieceKind kind) {
+    return std::find_if(parts.pieces.begin(), parts.pieces.end(), [kind](const auto& piece) {
+      return piece.kind == static_cast<uint32_t>(kind);
+    });
+  };
+  const auto twice = [&](PieceKind kind) {
+    return [&first, kind](TvdbParts& parts) { parts.pieces.push_back(*first(parts, kind)); };
+  };
+  const auto changed = [&](const std::function<void(GridPiece&)>& change) {
+    return [&first, change](TvdbParts& parts) {
+      std::string& bytes = first(parts, PieceKind::kGrid)->bytes;
+      GridPiece piece = UnpackGrid(std::as_bytes(std::span(bytes)));
+      change(piece);
+      const std::vector<std::byte> packed = PackGrid(piece);
+      bytes.assign(reinterpret_cast<const char*>(packed.data()), packed.size());
+    };
+  };
+  struct Case {
+    const char* what;
+    std::function<void(TvdbParts&)> change;
+  };
+  const Case cases[] = {
+      {"the file is described twice", twice(PieceKind::kFile)},
+      {"grid 0 is described twice", twice(PieceKind::kGrid)},
+      {"is there twice", twice(PieceKind::kRegion)},
+      {"nothing is said of the file",
+       [&](TvdbParts& parts) { parts.pieces.erase(first(parts, PieceKind::kFile)); }},
+      {"nothing is said of grid 0",
+       [&](TvdbParts& parts) { parts.pieces.erase(first(parts, PieceKind::kGrid)); }},
+      {"it is missing",
+       [&](TvdbParts& parts) { parts.pieces.erase(first(parts, PieceKind::kRegion)); }},
+      {"it has no bytes", [&](TvdbParts& parts) { first(parts, PieceKind::kRegion)->bytes = ""; }},
+      {"needs the masks of a grid before it",
+       [&](TvdbParts& parts) { first(parts, PieceKind::kRegion)->bytes[0] = 1; }},
+      {"a piece of grid 9 of 4",
+       [&](TvdbParts& parts) { first(parts, PieceKind::kRegion)->grid = 9; }},
+      {"unknown kind 77", [&](TvdbParts& parts) { first(parts, PieceKind::kRegion)->kind = 77; }},
+      {"a transform that is none",
+       changed([](GridPiece& piece) { piece.about.transform.bytes.pop_back(); })},
+      {"a transform that is none",
+       changed([](GridPiece& piece) { piece.about.transform.type = "NonlinearFrustumMap"; })},
+      {"there are regions of it, but it is not coded",
+       changed([](GridPiece& piece) { piece.how = GridPiece::How::kOpaque; })},
+      {"an upper node at 5", changed([](GridPiece& piece) {
+         piece.upper_stream.clear();
+         piece.uppers = 0;
+         UpperWriter uppers(piece.coding, &piece);
+         VdbNode node{VdbLevel::kUpper, {5, 0, 0}, VdbMask(32768), VdbMask(32768), {}};
+         node.values.resize(size_t{32768} * 4);
+         uppers.Add(node);
+         uppers.Finish();
+       })}};
+  for (const Case& wrong : cases) {
+    SCOPED_TRACE(wrong.what);
+    TvdbParts parts = sample;
+    wrong.change(parts);
+    MakeFile(folder_ / "bad.tvdb", parts.Together());
+    const std::string read = ErrorOf(Fault::kInput, [&] {
+      const GridReader reader(folder_ / "bad.tvdb");
+      LeafReader leaves(reader, 0);
+      for (LeafReader::Leaf leaf; leaves.Next(&leaf);) continue;
+    });
+    const std::string decompressed = ErrorOf(Fault::kInput, [&] {
+      OutputFile out(folder_ / "bad.vdb", "test");
+      DecompressGrids(TvdbFile(folder_ / "bad.tvdb"), out);
+    });
+    for (const std::string& said : {read, decompressed}) {
+      EXPECT_NE(said.find(wrong.what), std::string::npos) << said;
+      EXPECT_EQ(said.find((folder_ / "bad.tvdb").string()), 0u) << said;
+    }
+  }
+  // A grid whose tree is another's that there is not: no matter to decompression.
+  TvdbParts parts = sample;
+  for (TvdbParts::Piece& piece : parts.pieces) {
+    const size_t at = piece.bytes.rfind("density");
+    if (piece.kind == static_cast<uint32_t>(PieceKind::kGrid) && piece.grid == 2)
+      piece.bytes[at] = 'D';
+  }
+  MakeFile(folder_ / "bad.tvdb", parts.Together());
+  EXPECT_NE(ErrorOf(Fault::kInput, [&] { GridReader(folder_ / "bad.tvdb"); })
+                .find("'again' shares the tree of 'Density', which there is not"),
+            std::string::npos);
+  MakeFile(folder_ / "same.tvdb", sample.Together());
+  EXPECT_EQ(ContentOf(folder_ / "same.tvdb"), ContentOf(folder_ / "s.tvdb"));
 }
 
 TEST_F(GridReaderTest, ThreadsReadOneFileAtTheSameTime) {
