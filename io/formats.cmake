@@ -34,6 +34,9 @@ set(TILERY_IO_FORMATS
   tvdb_file.cc
   vdb_file.cc
   vdb_container.cc
+  vdb_left_out.cc
+  vdb_map.cc
+  vdb_node.cc
   vdb_pack.cc
   vdb_region.cc
   vdb_tree.cc

@@ -152,7 +152,8 @@ void WriteTiffExif(TiffHandle& handle, OutputFile& file, const std::string& exif
   for (const auto& [tag, offset] : {std::pair<uint32_t, uint64_t>{TIFFTAG_EXIFIFD, placed.exif},
                                     {TIFFTAG_GPSIFD, placed.gps}}) {
     if (offset == 0) continue;
-    handle.Call("tag " + std::to_string(tag), [&] { return TIFFSetField(tiff, tag, offset) == 1; });
+    handle.Call("tag " + std::to_string(tag),
+                [&, tag = tag, offset = offset] { return TIFFSetField(tiff, tag, offset) == 1; });
   }
 }
 

@@ -135,8 +135,11 @@ std::vector<std::byte> TvdbFile::Read(const TvdbPiece& piece) const {
   std::vector<std::byte> bytes(static_cast<size_t>(piece.bytes));
   file_.ReadAt(piece.offset, bytes);
   if (ShortHash(bytes) != piece.hash) {
+    std::string place;
+    for (const int32_t at : piece.origin) place += (place.empty() ? "" : ", ") + std::to_string(at);
     Fail("the " + std::to_string(piece.bytes) + " bytes at " + std::to_string(piece.offset) +
-         " have changed");
+         " have changed: a piece of kind " + std::to_string(piece.kind) + " of grid " +
+         std::to_string(piece.grid) + " at " + place);
   }
   return bytes;
 }

@@ -1,6 +1,7 @@
 #include "io/vdb_file.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,6 +36,9 @@ std::optional<int64_t> BytesOfMap(const std::string& type) {
   return found == kBytes.end() ? std::nullopt : std::optional(found->second);
 }
 
+// Of a frustum: a box, taper and depth; then follows a linear map with its type.
+constexpr int64_t kFrustum = 6 * 8 + 2 * 8;
+
 std::vector<VdbMeta> ReadMetadata(VdbInput& in) {
   constexpr int64_t kLeast = 3 * 4;
   const auto count = in.Number<uint32_t>();
@@ -65,8 +69,7 @@ VdbTransform ReadTransform(VdbInput& in) {
   }
   if (transform.type != "NonlinearFrustumMap")
     in.Fail("a transform of the unknown type '" + Printable(transform.type, 60) + "'");
-  // A box, taper and depth; then a linear map with its type.
-  transform.bytes = in.Bytes(6 * 8 + 2 * 8);
+  transform.bytes = in.Bytes(kFrustum);
   const std::string second = in.Text();
   const auto bytes = BytesOfMap(second);
   if (!bytes) in.Fail("a frustum over a map of the unknown type '" + Printable(second, 60) + "'");
@@ -77,6 +80,18 @@ VdbTransform ReadTransform(VdbInput& in) {
 }
 
 }  // namespace
+
+bool VdbIsMap(const VdbTransform& transform) {
+  const auto has = static_cast<int64_t>(transform.bytes.size());
+  if (transform.type != "NonlinearFrustumMap") return BytesOfMap(transform.type) == has;
+  uint32_t length = 0;
+  constexpr int64_t kBefore = kFrustum + sizeof length;
+  if (has < kBefore) return false;
+  std::memcpy(&length, &transform.bytes[kFrustum], sizeof length);
+  if (length > has - kBefore) return false;
+  const auto second = BytesOfMap(transform.bytes.substr(kBefore, length));
+  return second && *second == has - kBefore - length;
+}
 
 void VdbInput::Fail(const std::string& why) const {
   ThrowInput(file_.path(), "damaged OpenVDB file: " + why + " (at byte " +

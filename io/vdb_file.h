@@ -35,6 +35,9 @@ struct VdbTransform {
   bool operator==(const VdbTransform&) const = default;
 };
 
+// Whether it is a map that we know, with as many bytes as such a map has.
+bool VdbIsMap(const VdbTransform& transform);
+
 // How the numbers of a tree are packed; OpenVDB's flags.
 struct VdbPacking {
   static constexpr uint32_t kNone = 0, kZip = 1, kActiveMask = 2, kBlosc = 4;

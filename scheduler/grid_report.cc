@@ -104,8 +104,9 @@ std::vector<std::string> GridReportLines(const Plan& plan) {
         row.files, row.coded ? Number(sum.least) + " .. " + Number(sum.most) : "-",
         exact            ? "exact"
         : sum.bound == 0 ? "none"
-                         : Number(sum.bound), Number(sum.max_error), Number(sum.rms()),
-        psnr ? fmt::format("{:.1f} dB", *psnr) : "-", BytesInWords(row.bytes)));
+                         : Number(sum.bound),
+        Number(sum.max_error), Number(sum.rms()), psnr ? fmt::format("{:.1f} dB", *psnr) : "-",
+        BytesInWords(row.bytes)));
   }
   lines.push_back(fmt::format("{} -> {} ({:.1f} %)", BytesInWords(from), BytesInWords(to),
                               100.0 * static_cast<double>(to) / static_cast<double>(from)));
@@ -127,7 +128,7 @@ Json CompressedGridsJson(const std::filesystem::path& path) {
     if (coded) {
       // 0: exact; null: none.
       json["bound"] = !grid.exact && grid.bound == 0 ? Json() : Json(grid.bound);
-      json["method"] = grid.exact      ? "exact"
+      json["method"] = grid.exact     ? "exact"
                        : grid.codes   ? "vq"
                        : grid.context ? "context"
                                       : "adaptive";

@@ -60,10 +60,9 @@ void FillGrids(const JobFiller& from, const FlatJob& flat, Job& job) {
   }
   GridMethod method = GridMethod::kBounded;
   from.With("compress.method", [&](auto& v, auto& k) {
-    method = Named<GridMethod>(v, k,
-                               {{"bounded", GridMethod::kBounded},
-                                {"vq", GridMethod::kVq},
-                                {"auto", GridMethod::kAuto}});
+    method = Named<GridMethod>(
+        v, k,
+        {{"bounded", GridMethod::kBounded}, {"vq", GridMethod::kVq}, {"auto", GridMethod::kAuto}});
   });
   job.max_error.method = method;
   // Codes are for speed: how near they come is said, not asked, unless it is.

@@ -108,7 +108,8 @@ constexpr JobKey kKeys[] = {
      "\"density=1%,vel=0.01,flame=lossless\"; none (with vq): as near as codes come"},
     {"compress.method", kWord, "bounded vq auto", "", 0, "method", "bounded",
      "how grids are coded: bounded: smallest, within max_error; vq: leaves as codes of a trained "
-     "codebook, for speed and previews, some 2 % of the range off (root mean square) unless max_error is "
+     "codebook, for speed and previews, some 2 % of the range off (root mean square) unless "
+     "max_error is "
      "given; auto: of each block of leaves the smaller one, within max_error"},
 
     {"execution.devices", kTexts, "auto cpu cuda cuda:N cuda:N:M UUID name", "", 0, "devices",

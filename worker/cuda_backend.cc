@@ -63,9 +63,7 @@ class CudaBackend final : public Backend {
     return MakeCudaBroadcaster(kOrdinal);
   }
 #endif
-  std::unique_ptr<CodecDevices> MakeCodec() const override {
-    return std::make_unique<CudaCodec>();
-  }
+  std::unique_ptr<CodecDevices> MakeCodec() const override { return std::make_unique<CudaCodec>(); }
   std::unique_ptr<ForwardModel> MakeForward(const EngineOptions& options) const override {
     return MakeCudaForward(options, kOrdinal);
   }

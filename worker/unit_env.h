@@ -34,7 +34,7 @@ struct UnitEnv {
   HostBuffers* buffers = nullptr;  // all else
   int64_t epoch = 0;
   mutable SparseItems sparse_items;
-  RegionDevices codec;             // what codes grids, beside `encoders`
+  RegionDevices codec;                    // what codes grids, beside `encoders`
   ThreadPool* encoders = nullptr;         // of all outputs; null: the writing thread encodes
   std::function<bool()> lease_is_young;   // thread-safe: the right to rename
   std::atomic<bool> stopping{false};      // the worker ends: abandon everything

@@ -132,8 +132,7 @@ size_t RegionsAhead(const GridWork& work, const VdbNumbers& numbers) {
 void CompressGrids(const VdbFile& from, OutputFile& out, const GridBounds& bounds,
                    const GridWork& work) {
   Compressor compressor(from, out, work);
-  for (uint32_t i = 0; i < from.grids().size(); ++i)
-    compressor.Grid(i, bounds);
+  for (uint32_t i = 0; i < from.grids().size(); ++i) compressor.Grid(i, bounds);
   compressor.Finish();
 }
 

@@ -1,74 +1,36 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <utility>
 
 #include "io/byte_packer.h"
 #include "io/error.h"
 #include "io/ordered_work.h"
 #include "io/vdb_writer.h"
 #include "pipeline/codec/grid_file.h"
+#include "pipeline/codec/grid_index.h"
 
 namespace tilery {
 namespace {
 
 class Decompressor {
  public:
-  Decompressor(const TvdbFile& from, const GridWork& work) : from_(from), work_(work) {
-    for (const TvdbPiece& piece : from.pieces()) {
-      const auto kind = static_cast<PieceKind>(piece.kind);
-      if (kind == PieceKind::kFile) {
-        file_ = &piece;
-        continue;
-      }
-      Grid& grid = grids_[piece.grid];
-      switch (kind) {
-        case PieceKind::kGrid:
-          grid.about = &piece;
-          break;
-        case PieceKind::kRegion:
-          grid.regions[piece.origin] = &piece;
-          break;
-        case PieceKind::kOpaque:
-          grid.opaque.push_back(&piece);
-          break;
-        default:
-          throw Error(Fault::kInput, "a piece of the unknown kind " + std::to_string(piece.kind));
-      }
-    }
-    if (file_ == nullptr) throw Error(Fault::kInput, "nothing is said of the file");
-  }
+  Decompressor(const TvdbFile& from, const GridWork& work) : index_(from), work_(work) {}
 
   void Run(OutputFile& out) {
-    const FilePiece file = UnpackFile(from_.Read(*file_));
-    if (file.grids != grids_.size()) {
-      throw Error(Fault::kInput, std::to_string(grids_.size()) + " grids instead of " +
-                                     std::to_string(file.grids));
-    }
+    const FilePiece& file = index_.about();
     VdbWriter writer(out, file.version, file.metadata, static_cast<int32_t>(file.grids));
-    for (uint32_t i = 0; i < file.grids; ++i) {
-      const auto found = grids_.find(i);
-      if (found == grids_.end() || found->second.about == nullptr)
-        throw Error(Fault::kInput, "nothing is said of grid " + std::to_string(i));
-      const GridPiece piece = UnpackGrid(from_.Read(*found->second.about));
+    for (uint32_t i = 0; i < index_.size(); ++i) {
+      const GridPiece piece = index_.Read(i);
       if (piece.how == GridPiece::How::kCoded) {
         Decode(i, piece, writer);
       } else {
-        PassOn(found->second, piece, writer);
+        PassOn(index_.grid(i), piece, writer);
       }
     }
     writer.Finish();
   }
 
  private:
-  struct Grid {
-    const TvdbPiece* about = nullptr;
-    std::map<VdbCoord, const TvdbPiece*> regions;
-    std::vector<const TvdbPiece*> opaque;
-  };
-
   void Decode(uint32_t index, const GridPiece& piece, VdbWriter& writer) {
     writer.Begin(piece.about);
     writer.Root(std::as_bytes(std::span(piece.coding.background)), piece.root_tiles, piece.uppers);
@@ -93,10 +55,6 @@ class Decompressor {
       };
       UpperReader uppers(piece);
       for (VdbNode upper; uppers.Next(&upper);) {
-        for (const int32_t at : upper.origin) {
-          if (at % VdbEdge(VdbLevel::kUpper) != 0)
-            throw Error(Fault::kInput, "an upper node at " + std::to_string(at));
-        }
         if (!values) writer.Node(upper);
         for (int place = upper.children.NextOn(0); place >= 0;
              place = upper.children.NextOn(place + 1)) {
@@ -104,7 +62,7 @@ class Decompressor {
           for (size_t axis = 0; axis < 3; ++axis) origin[axis] += upper.origin[axis];
           while (decoded.full()) write(decoded.Take());
           decoded.Add([this, index, &piece, origin, values] {
-            return RegionAt(index, piece, origin, !values);
+            return index_.ReadRegion(index, piece.coding, origin, !values, work_.devices);
           });
           regions += values ? 0 : 1;
         }
@@ -112,41 +70,16 @@ class Decompressor {
         while (!decoded.empty()) write(decoded.Take());
       }
     }
-    if (regions != grids_[index].regions.size())
+    if (regions != index_.grid(index).regions.size())
       throw Error(Fault::kInput, "regions that no node names");
     writer.End();
-    if (!base_ && regions > 0) base_.emplace(index, piece.coding);
   }
 
-  // On any thread.
-  Region RegionAt(uint32_t index, const GridPiece& piece, const VdbCoord& origin,
-                  bool masks_only) const {
-    const std::vector<std::byte> bytes = BytesAt(index, origin);
-    Region other;
-    const bool helped = bytes[0] != std::byte{0};
-    if (helped) {
-      if (!base_) throw Error(Fault::kInput, "a region beside a grid that there is not");
-      const std::vector<std::byte> beside = BytesAt(base_->first, origin);
-      other = DecodeRegion(std::span(beside).subspan(1), origin, nullptr, base_->second, true);
-    }
-    return DecodeRegion(std::span(bytes).subspan(1), origin, helped ? &other : nullptr,
-                        piece.coding, masks_only, work_.devices);
-  }
-
-  std::vector<std::byte> BytesAt(uint32_t index, const VdbCoord& origin) const {
-    const auto& regions = grids_.at(index).regions;
-    const auto found = regions.find(origin);
-    if (found == regions.end()) throw Error(Fault::kInput, "a region that is missing");
-    std::vector<std::byte> bytes = from_.Read(*found->second);
-    if (bytes.empty()) throw Error(Fault::kInput, "a region of no bytes");
-    return bytes;
-  }
-
-  void PassOn(const Grid& grid, const GridPiece& piece, VdbWriter& writer) {
+  void PassOn(const GridIndex::Grid& grid, const GridPiece& piece, VdbWriter& writer) {
     writer.BeginOpaque(piece.about);
     uint8_t which = 0;
     for (const TvdbPiece* const part : grid.opaque) {
-      const std::vector<std::byte> bytes = from_.Read(*part);
+      const std::vector<std::byte> bytes = index_.file().Read(*part);
       ByteUnpacker in(bytes);
       const auto of = in.Get<uint8_t>();
       const auto size = in.Get<uint64_t>();
@@ -168,24 +101,14 @@ class Decompressor {
     writer.End();
   }
 
-  const TvdbFile& from_;
+  const GridIndex index_;
   const GridWork& work_;
-  const TvdbPiece* file_ = nullptr;
-  std::map<uint32_t, Grid> grids_;
-  std::optional<std::pair<uint32_t, RegionCoding>> base_;
 };
 
 }  // namespace
 
 void DecompressGrids(const TvdbFile& from, OutputFile& out, const GridWork& work) {
-  try {
-    Decompressor(from, work).Run(out);
-  } catch (const Error& error) {
-    const std::string path = Printable(from.file().path().string());
-    const std::string what = error.what();
-    if (error.fault() != Fault::kInput || what.starts_with(path)) throw;
-    throw Error(Fault::kInput, path + ": damaged .tvdb file: " + what);
-  }
+  Naming(from, "it", [&] { Decompressor(from, work).Run(out); });
 }
 
 }  // namespace tilery

@@ -34,8 +34,8 @@ struct GridWork {
 struct GridReport {
   VdbGrid about;  // all but places in a file
   GridPiece::How how = GridPiece::How::kCoded;
-  int64_t numbers = 0;                // finite active ones in leaves, each component for itself
-  double least = 0, most = 0;         // of finite active values, tiles included
+  int64_t numbers = 0;         // finite active ones in leaves, each component for itself
+  double least = 0, most = 0;  // of finite active values, tiles included
   double bound = 0;
   bool context = false;               // numbers are coded under the context model
   bool codes = false;                 // leaves may be codes

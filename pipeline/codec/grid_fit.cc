@@ -37,8 +37,8 @@ void AddActive(const VdbNode& node, const VdbNumbers& numbers, GridSurvey* range
     Add(&node.values[static_cast<size_t>(place) * numbers.bytes()], numbers, range);
 }
 
-// Without a bound: steps of the range that do not matter beside what codes are off by, and the error
-// that codes are to reach, in these: 2 % of the range, root mean square.
+// Without a bound: steps of the range that do not matter beside what codes are off by, and the
+// error that codes are to reach, in these: 2 % of the range, root mean square.
 constexpr double kFineSteps = 1 << 14, kFineGoal = kFineSteps / 50;
 // With one: what codes leave is told anyhow, so that few do.
 constexpr double kBoundGoal = 2;
@@ -51,9 +51,9 @@ void SetBound(const GridSurvey& range, const GridBound& wanted, RegionCoding* co
   if (wanted.kind == GridBound::Kind::kExact || !(range.most > range.least)) return;
   const double span = range.most - range.least;
   const bool none = wanted.kind == GridBound::Kind::kNone;
-  const double bound = none                                         ? span / (2 * kFineSteps)
+  const double bound = none                                        ? span / (2 * kFineSteps)
                        : wanted.kind == GridBound::Kind::kAbsolute ? wanted.value
-                                                                    : wanted.value * span;
+                                                                   : wanted.value * span;
   const double largest = std::max(std::abs(range.least), std::abs(range.most));
   const double rounding = coding->half                           ? std::ldexp(largest, -12)
                           : coding->numbers.dtype == DType::kF32 ? std::ldexp(largest, -25)
@@ -135,9 +135,8 @@ void FitResidual(std::span<const BlockNumbers> blocks, RegionCoding coding, cons
   const BlockNumbers& block = blocks[blocks.size() / 2];
   coding.bound = 0;  // codes alone
   VqCpu cpu;
-  const std::vector<VqBlock> codes =
-      EncodeVq(std::span(&block, 1), coding,
-               work.devices.codes != nullptr ? *work.devices.codes : cpu);
+  const std::vector<VqBlock> codes = EncodeVq(
+      std::span(&block, 1), coding, work.devices.codes != nullptr ? *work.devices.codes : cpu);
   BlockNumbers residual = block;
   for (size_t c = 0; c < residual.values.size(); ++c) {
     for (size_t leaf = 0; leaf < residual.places.size(); ++leaf) {

@@ -186,7 +186,11 @@ UpperReader::UpperReader(const GridPiece& piece)
 bool UpperReader::Next(VdbNode* node) {
   if (left_ == 0) return false;
   --left_;
-  for (int32_t& at : node->origin) at = static_cast<int32_t>(coder_.DecodeRaw(32));
+  for (int32_t& at : node->origin) {
+    at = static_cast<int32_t>(coder_.DecodeRaw(32));
+    if (at % VdbEdge(VdbLevel::kUpper) != 0)
+      throw Error(Fault::kInput, "an upper node at " + std::to_string(at));
+  }
   model_.Decode(&coder_, node);
   return true;
 }
@@ -256,6 +260,7 @@ GridPiece UnpackGrid(std::span<const std::byte> bytes) {
   piece.about.metadata = in.Metadata();
   piece.about.transform.type = in.Text();
   piece.about.transform.bytes = in.Text();
+  if (!VdbIsMap(piece.about.transform)) Refuse("with a transform that is none");
   if (piece.how == GridPiece::How::kCoded) {
     const auto numbers = VdbNumbersOf(piece.about.type);
     if (!numbers) Refuse("of an unknown type");

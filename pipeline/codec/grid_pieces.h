@@ -59,7 +59,7 @@ class UpperWriter {
 class UpperReader {
  public:
   explicit UpperReader(const GridPiece& piece);
-  bool Next(VdbNode* node);  // false after the last one
+  bool Next(VdbNode* node);  // false after the last one; Error(kInput) for an impossible place
 
  private:
   uint32_t left_;

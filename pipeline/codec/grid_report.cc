@@ -1,10 +1,9 @@
 // What a compressed file says of what became of its grids.
 #include <cmath>
-#include <map>
 #include <utility>
 
-#include "io/error.h"
 #include "pipeline/codec/grid_file.h"
+#include "pipeline/codec/grid_index.h"
 
 namespace tilery {
 
@@ -18,22 +17,10 @@ std::optional<double> GridReport::psnr() const {
 }
 
 std::vector<GridReport> ReportsOf(const TvdbFile& file) {
-  std::map<uint32_t, int64_t> bytes;
-  std::vector<std::pair<uint32_t, GridReport>> found;
-  for (const TvdbPiece& at : file.pieces()) {
-    const auto kind = static_cast<PieceKind>(at.kind);
-    if (kind == PieceKind::kFile) continue;
-    bytes[at.grid] += at.bytes;
-    if (kind != PieceKind::kGrid) continue;
-    GridPiece piece;
-    try {
-      piece = UnpackGrid(file.Read(at));
-    } catch (const Error& error) {
-      const std::string path = Printable(file.file().path().string());
-      const std::string what = error.what();
-      if (what.starts_with(path)) throw;
-      throw Error(Fault::kInput, path + ": damaged .tvdb file: " + what);
-    }
+  const GridIndex index(file);
+  std::vector<GridReport> reports;
+  for (uint32_t i = 0; i < index.size(); ++i) {
+    GridPiece piece = index.Read(i);
     GridReport report;
     report.about = std::move(piece.about);
     report.how = piece.how;
@@ -46,17 +33,13 @@ std::vector<GridReport> ReportsOf(const TvdbFile& file) {
     report.exact = piece.coding.step == 0;
     report.max_error = piece.error.most;
     report.squares = piece.error.squares;
-    found.emplace_back(at.grid, std::move(report));
+    report.bytes = index.grid(i).bytes;
+    reports.push_back(std::move(report));
   }
   std::vector<VdbGrid> names;
-  for (const auto& [index, report] : found) names.push_back(report.about);
+  for (const GridReport& report : reports) names.push_back(report.about);
   NameGrids(names);
-  std::vector<GridReport> reports;
-  for (size_t k = 0; k < found.size(); ++k) {
-    found[k].second.about = std::move(names[k]);
-    found[k].second.bytes = bytes[found[k].first];
-    reports.push_back(std::move(found[k].second));
-  }
+  for (size_t k = 0; k < reports.size(); ++k) reports[k].about = std::move(names[k]);
   return reports;
 }
 

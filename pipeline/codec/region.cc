@@ -104,7 +104,8 @@ std::vector<std::vector<std::byte>> StreamsOf(std::span<const BlockNumbers> bloc
   return streams;
 }
 
-// The blocks that become codes, by which is smaller or can tell them; none where there are no codes.
+// The blocks that become codes, by which is smaller or can tell them; none where there are no
+// codes.
 std::vector<std::optional<VqBlock>> CodesOf(const Region& region, const RegionNumbers& numbers,
                                             const RegionCoding& coding, CodingError* error,
                                             const RegionDevices& devices) {
@@ -115,8 +116,8 @@ std::vector<std::optional<VqBlock>> CodesOf(const Region& region, const RegionNu
   for (size_t b = 0; b < all.size(); ++b) {
     CodingError here;
     for (size_t i = 0; i < numbers.blocks[b].places.size(); ++i, ++leaf) {
-      here.Add(ErrorOf(all[b].restored, i,
-                       region.LeafValues(numbers.leaves[leaf], coding.numbers), coding));
+      here.Add(ErrorOf(all[b].restored, i, region.LeafValues(numbers.leaves[leaf], coding.numbers),
+                       coding));
     }
     if (!all[b].told || !std::isfinite(here.most)) {
       here = {};
@@ -144,8 +145,7 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
                                     const RegionCoding& coding, CodingError* error,
                                     const RegionDevices& devices) {
   RegionNumbers numbers = NumbersOf(region, coding, error);
-  std::vector<std::optional<VqBlock>> codes =
-      CodesOf(region, numbers, coding, error, devices);
+  std::vector<std::optional<VqBlock>> codes = CodesOf(region, numbers, coding, error, devices);
   // Streams of whole numbers, of blocks that are no codes.
   std::vector<std::vector<std::byte>> streams(numbers.blocks.size());
   {
@@ -186,8 +186,7 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
       masks.Encode(&coder, place, region.masks[leaf++], Beside(other, place));
     LeafRestModel rest(coding);
     for (leaf = 0; leaf < region.masks.size(); ++leaf)
-      rest.Encode(&coder, region.masks[leaf], region.LeafValues(leaf, coding.numbers),
-                  kinds[leaf]);
+      rest.Encode(&coder, region.masks[leaf], region.LeafValues(leaf, coding.numbers), kinds[leaf]);
     coder.Finish();
     PutStream(&out, stream);
   }
@@ -271,8 +270,8 @@ Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, co
     for (size_t b = 0; b < told.blocks.size(); ++b)
       DecodeNumbers(told.streams[b], coding, &told.blocks[b]);
   }
-  ToldLeaves codes = LeavesOf(LeafKind::kCodes, kinds, region, components,
-                              coding.bound > 0 ? 2 : 1, next_stream);
+  ToldLeaves codes =
+      LeavesOf(LeafKind::kCodes, kinds, region, components, coding.bound > 0 ? 2 : 1, next_stream);
   if (!codes.blocks.empty()) DecodeVq(codes.streams, coding, CodesDevice(devices), codes.blocks);
   for (const ToldLeaves* const all : {&told, &codes}) {
     size_t at = 0;

@@ -56,8 +56,7 @@ std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
 // `origin` of the node. With `masks_only` values stay empty. Error(kInput), without a path, for
 // bytes that can be no region; damage is for checksums to find.
 Region DecodeRegion(std::span<const std::byte> bytes, const VdbCoord& origin, const Region* other,
-                    const RegionCoding& coding, bool masks_only,
-                    const RegionDevices& devices = {});
+                    const RegionCoding& coding, bool masks_only, const RegionDevices& devices = {});
 
 // Blocks of leaves of a region: for each, the leaves' indices in it and their places in the block.
 struct RegionBlock {

@@ -31,8 +31,8 @@ struct RegionCoding {
   VdbNumbers numbers;
   bool half = false;       // numbers are rounded to 16 bits before they count
   std::string background;  // numbers.bytes()
-  // Largest error of an active value, and the step in which they are told. Step 0: all exact. Bound 0
-  // and a step: there is none, and all leaves are codes or exact.
+  // Largest error of an active value, and the step in which they are told. Step 0: all exact. Bound
+  // 0 and a step: there is none, and all leaves are codes or exact.
   double bound = 0, step = 0;
   // Of level sets: active values keep their sign and stay within this of 0. 0: no such rule.
   double limit = 0;

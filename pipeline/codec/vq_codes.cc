@@ -12,7 +12,7 @@ namespace tilery {
 namespace {
 
 // Cells whose codes count, all earlier in the order of cells: (x, y, z) away.
-constexpr int kNeighbours[kVqNeighbours][3] = {{0, 0, -1}, {0, -1, 0},  {-1, 0, 0},
+constexpr int kNeighbours[kVqNeighbours][3] = {{0, 0, -1}, {0, -1, 0}, {-1, 0, 0},
                                                {0, -1, 1}, {-1, 0, 1}, {-1, 1, 0}};
 
 using Contexts = std::array<int, kVqContexts>;  // rows of the embeddings
@@ -28,7 +28,8 @@ void PortableBits(int stage, const Contexts& contexts, int32_t* bits) {
   for (int32_t& value : hidden) value = std::clamp(value, 0, kVqMost);
   for (int code = 0; code < kVqCodes; ++code) {
     int32_t sum = tables.prior_bias[stage][code];
-    for (int i = 0; i < kVqPriorHidden; ++i) sum += int32_t{tables.prior[stage][code][i]} * hidden[i];
+    for (int i = 0; i < kVqPriorHidden; ++i)
+      sum += int32_t{tables.prior[stage][code][i]} * hidden[i];
     bits[code] = sum;
   }
 }
@@ -74,7 +75,8 @@ __attribute__((target("avx2"))) void AvxBits(int stage, const Contexts& contexts
       const __m256i weights =
           _mm256_load_si256(reinterpret_cast<const __m256i*>(prior->weights[stage][i][code]));
       sum = _mm256_add_epi32(
-          sum, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi32(hidden[i]), weights), ones));
+          sum,
+          _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi32(hidden[i]), weights), ones));
     }
     _mm256_store_si256(reinterpret_cast<__m256i*>(bits + code), sum);
   }
@@ -108,7 +110,8 @@ template <typename Code>
 void VqCodesModel::ForCodes(const LeafMask& mask, VqLeaf* leaf, const Code& code) const {
   std::array<int, kVqCells> active;
   for (int cell = 0; cell < kVqCells; ++cell)
-    active[static_cast<size_t>(cell)] = std::popcount(static_cast<unsigned>(VqActive(mask.data(), cell)));
+    active[static_cast<size_t>(cell)] =
+        std::popcount(static_cast<unsigned>(VqActive(mask.data(), cell)));
   for (int stage = 0; stage < leaf->stages; ++stage) {
     auto& codes = leaf->codes[static_cast<size_t>(stage)];
     for (int cell = 0; cell < kVqCells; ++cell) {
@@ -146,8 +149,9 @@ void VqCodesModel::Encode(RangeEncoder* coder, size_t component, const LeafMask&
                           const VqLeaf& leaf) {
   Component& models = components_[component];
   models.scale.Encode(coder, int64_t{leaf.place.scale} - models.last.scale);
-  models.offset.Encode(coder, int64_t{VqOffset(leaf.place)} / (int64_t{1} << VqOffsetShift(leaf.place.scale)) -
-                                  VqOffset(models.last) / (int64_t{1} << VqOffsetShift(leaf.place.scale)));
+  models.offset.Encode(
+      coder, int64_t{VqOffset(leaf.place)} / (int64_t{1} << VqOffsetShift(leaf.place.scale)) -
+                 VqOffset(models.last) / (int64_t{1} << VqOffsetShift(leaf.place.scale)));
   models.last = leaf.place;
   for (int stage = 0; leaf.place.scale != 0 && stage < kVqStages; ++stage) {
     coder->Encode(&models.more[static_cast<size_t>(stage)], stage < leaf.stages);
@@ -167,9 +171,9 @@ VqLeaf VqCodesModel::Decode(RangeDecoder* coder, size_t component, const LeafMas
   leaf.place.scale = static_cast<uint8_t>(models.last.scale + models.scale.Decode(coder));
   // Damaged bytes may give any.
   const int64_t unit = int64_t{1} << VqOffsetShift(leaf.place.scale);
-  leaf.place.offset = vq::Clamp(VqOffset(models.last) / unit +
-                                    vq::Clamp(models.offset.Decode(coder), -(1 << 28), 1 << 28),
-                                -(1 << 26), 1 << 26);
+  leaf.place.offset = vq::Clamp(
+      VqOffset(models.last) / unit + vq::Clamp(models.offset.Decode(coder), -(1 << 28), 1 << 28),
+      -(1 << 26), 1 << 26);
   models.last = leaf.place;
   while (leaf.place.scale != 0 && leaf.stages < kVqStages &&
          coder->Decode(&models.more[leaf.stages]))

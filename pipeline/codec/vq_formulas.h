@@ -4,8 +4,8 @@
 // One copy for every device: both g++ and nvcc compile this file, and all of it is in integers, so
 // that codes and what comes back from them are the same everywhere. C++17.
 //
-// A leaf of 8^3 voxels has 4^3 cells of 2^3. Voxels, cells and voxels of a cell are numbered x-major,
-// z fastest. Each component of a vector is a leaf of its own.
+// A leaf of 8^3 voxels has 4^3 cells of 2^3. Voxels, cells and voxels of a cell are numbered
+// x-major, z fastest. Each component of a vector is a leaf of its own.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,18 @@ namespace tilery {
 inline constexpr int kVqCells = 64, kVqCodes = 256, kVqStages = 4;
 inline constexpr int kVqWidth = 16;  // numbers of a code's vector
 
-// Layers of the encoder: 4^3 voxels around a cell and which of them are active; 3^3 cells; one cell.
+// Layers of the encoder: 4^3 voxels around a cell and which of them are active; 3^3 cells; one
+// cell.
 inline constexpr int kVqPatch = 128, kVqHidden = 32, kVqAround = 27 * kVqHidden, kVqSecond = 48;
-// Of the decoder: 3^3 cells, each with its vector and which of its voxels are active; 3^3 cells; one.
+// Of the decoder: 3^3 cells, each with its vector and which of its voxels are active; 3^3 cells;
+// one.
 inline constexpr int kVqCellInputs = kVqWidth + 8, kVqCodesAround = 27 * kVqCellInputs;
 // Weights are in 1 / 2^shift, inputs and hidden values in sixteenths.
 inline constexpr int kVqFirstShift = 6, kVqSecondShift = 8, kVqLastShift = 6, kVqCodesShift = 8;
 inline constexpr int32_t kVqOne = 16, kVqMost = 127;
 
-// How likely codes are: from the codes of 6 neighbouring cells, those of the cell in earlier stages,
-// and how many of its voxels are active.
+// How likely codes are: from the codes of 6 neighbouring cells, those of the cell in earlier
+// stages, and how many of its voxels are active.
 inline constexpr int kVqNeighbours = 6, kVqContexts = kVqNeighbours + kVqStages - 1 + 1;
 inline constexpr int kVqNone = kVqCodes;  // no code: beyond the leaf, a cell without active voxels
 inline constexpr int kVqPriorHidden = 32, kVqPriorShift = 6;
@@ -79,7 +81,8 @@ TILERY_HD int64_t Divide(int64_t a, int64_t b) {
 TILERY_HD uint8_t VqScale(uint64_t sixteenths) {
   if (sixteenths == 0) return 0;
   const int width = vq::BitWidth(sixteenths);
-  const auto rest = static_cast<int>(width > 4 ? sixteenths >> (width - 4) : sixteenths << (4 - width));
+  const auto rest =
+      static_cast<int>(width > 4 ? sixteenths >> (width - 4) : sixteenths << (4 - width));
   return static_cast<uint8_t>(8 * (width - 1) + (rest & 7) + 1);
 }
 TILERY_HD int64_t VqSpread(int scale) {  // in sixteenths
@@ -100,8 +103,7 @@ TILERY_HD int32_t VqMean(int64_t sum, int32_t count) {
 TILERY_HD VqPlace VqPlaceOf(int32_t mean, int64_t distances, int32_t count) {
   VqPlace place;
   place.scale = VqScale(static_cast<uint64_t>(16 * distances / count + (distances > 0 ? 1 : 0)));
-  place.offset = static_cast<int32_t>(
-      vq::Divide(mean, int64_t{1} << VqOffsetShift(place.scale)));
+  place.offset = static_cast<int32_t>(vq::Divide(mean, int64_t{1} << VqOffsetShift(place.scale)));
   return place;
 }
 TILERY_HD int32_t VqOffset(const VqPlace& place) {
@@ -111,8 +113,8 @@ TILERY_HD int32_t VqOffset(const VqPlace& place) {
 
 // A number as the encoder takes it: 24 sixteenths are the mean distance.
 TILERY_HD int8_t VqInput(int32_t number, int32_t offset, int64_t spread) {
-  return static_cast<int8_t>(vq::Clamp(
-      vq::Divide((int64_t{number} - offset) * (16 * 24), spread), -kVqMost, kVqMost));
+  return static_cast<int8_t>(
+      vq::Clamp(vq::Divide((int64_t{number} - offset) * (16 * 24), spread), -kVqMost, kVqMost));
 }
 // The other way round, from an output of the decoder.
 TILERY_HD int32_t VqNumber(int32_t output, int32_t offset, int64_t spread) {

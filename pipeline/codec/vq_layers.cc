@@ -88,8 +88,8 @@ const AvxWeights& Avx() {
   return *weights;
 }
 
-// Four cells side by side along z, kVectors * 8 of the outputs. Products of pairs stay within int16:
-// none of the factors is larger than 127.
+// Four cells side by side along z, kVectors * 8 of the outputs. Products of pairs stay within
+// int16: none of the factors is larger than 127.
 template <typename Runs, bool kSigned, int kVectors, int kIn, int kOut>
 __attribute__((target("avx2"), always_inline)) inline void AvxCells(const Fours<kIn, kOut>& layer,
                                                                     const int8_t* from, int step,
@@ -195,8 +195,8 @@ void PortableLayer(const int8_t (&weights)[kOut][kIn], const int32_t (&bias)[kOu
 }  // namespace
 
 #if defined(__x86_64__)
-#define TILERY_VQ_LAYER(name, runs, is_signed, step, at)                                \
-  if (avx2_) return AvxLayer<runs, is_signed>(Avx().name, step, at, sums);              \
+#define TILERY_VQ_LAYER(name, runs, is_signed, step, at)                   \
+  if (avx2_) return AvxLayer<runs, is_signed>(Avx().name, step, at, sums); \
   PortableLayer<runs>(VqModel().name, VqModel().name##_bias, at, sums)
 #else
 #define TILERY_VQ_LAYER(name, runs, is_signed, step, at) \

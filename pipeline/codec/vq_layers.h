@@ -9,8 +9,8 @@
 
 namespace tilery {
 
-// What is known of each cell, with a border of zeros around them: 3^3 cells around one are nine runs of
-// memory.
+// What is known of each cell, with a border of zeros around them: 3^3 cells around one are nine
+// runs of memory.
 inline constexpr int kVqPaddedSide = 6;
 template <int kInputs>
 struct VqGrid {

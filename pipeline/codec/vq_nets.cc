@@ -37,7 +37,8 @@ class Nets {
     const int32_t offset = VqOffset(place);
     const int64_t spread = VqSpread(place.scale);
     ForOn(*mask_, [&](size_t voxel) {
-      const size_t at = (voxel / 64 + 1) * kSide * kSide + (voxel / 8 % 8 + 1) * kSide + voxel % 8 + 1;
+      const size_t at =
+          (voxel / 64 + 1) * kSide * kSide + (voxel / 8 % 8 + 1) * kSide + voxel % 8 + 1;
       values[at] = VqInput(numbers[voxel], offset, spread);
       active[at] = kVqOne;
     });
@@ -46,8 +47,8 @@ class Nets {
       for (const auto* const from : {&values, &active}) {
         for (size_t x = 0; x < 4; ++x) {
           for (size_t y = 0; y < 4; ++y, to += 4) {
-            const size_t at = (cell / 16 * 2 + x) * kSide * kSide + (cell / 4 % 4 * 2 + y) * kSide +
-                              cell % 4 * 2;
+            const size_t at =
+                (cell / 16 * 2 + x) * kSide * kSide + (cell / 4 % 4 * 2 + y) * kSide + cell % 4 * 2;
             std::copy_n(&(*from)[at], 4, to);
           }
         }
@@ -90,7 +91,8 @@ class Nets {
       std::array<int32_t, kVqWidth> sum{};
       for (int stage = 0; stage < stages && active_[cell] != 0; ++stage) {
         const int8_t* const vector =
-            VqModel().codebooks[stage][leaf.codes[static_cast<size_t>(stage)][static_cast<size_t>(cell)]];
+            VqModel().codebooks[stage]
+                               [leaf.codes[static_cast<size_t>(stage)][static_cast<size_t>(cell)]];
         for (size_t i = 0; i < kVqWidth; ++i) sum[i] += vector[i];
       }
       for (size_t i = 0; i < kVqWidth; ++i)

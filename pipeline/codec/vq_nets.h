@@ -50,8 +50,7 @@ class VqCpu final : public VqDevice {
  public:
   explicit VqCpu(VqKernel kernel = FastestVqKernel()) : kernel_(kernel) {}
   std::vector<VqLeaf> Encode(std::span<const LeafMask* const> masks,
-                             std::span<const BlockNumbers::Leaf* const> numbers,
-                             const VqGoal& goal,
+                             std::span<const BlockNumbers::Leaf* const> numbers, const VqGoal& goal,
                              std::span<BlockNumbers::Leaf* const> restored) override;
   void Decode(std::span<const LeafMask* const> masks, std::span<const VqLeaf> leaves,
               std::span<BlockNumbers::Leaf* const> numbers) override;

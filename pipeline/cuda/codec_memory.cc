@@ -1,12 +1,15 @@
 #include "pipeline/cuda/codec_memory.h"
 
+#include <cuda_runtime_api.h>
+
 #include <string>
 
 #include "io/error.h"
 
 namespace tilery::cuda {
 
-void CheckCall(cudaError_t status, const char* call, int64_t bytes) {
+void CheckCall(int code, const char* call, int64_t bytes) {
+  const auto status = static_cast<cudaError_t>(code);
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());  // this one is told here
   const std::string said = std::string(call) + ": " + cudaGetErrorString(status);
@@ -32,5 +35,22 @@ void GrowingMemory::Free() {
   data_ = nullptr;
   size_ = 0;
 }
+
+CodecStream::CodecStream() {
+  CheckCall(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+CodecStream::~CodecStream() { cudaStreamDestroy(stream_); }
+
+void CodecStream::ToGpu(void* to, const void* from, int64_t bytes) {
+  CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync");
+}
+
+void CodecStream::ToHost(void* to, const void* from, int64_t bytes) {
+  CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync");
+}
+
+void CodecStream::Wait(const char* what) { CheckCall(cudaStreamSynchronize(stream_), what); }
 
 }  // namespace tilery::cuda

@@ -1,8 +1,6 @@
 // What the codec's devices on GPUs have in common: memory that stays, and a stream for each call.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,11 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "pipeline/cuda/kernels.h"
+
 namespace tilery::cuda {
 
 // Error(kTransient) where memory ran out, else Error(kInternal) with CUDA's text. `bytes`: that
 // were asked for.
-void CheckCall(cudaError_t status, const char* call, int64_t bytes = 0);
+// `status`: a cudaError_t.
+void CheckCall(int status, const char* call, int64_t bytes = 0);
 
 // Memory of the GPU or pinned memory of the host that grows and never shrinks; what it held is lost
 // when it grows. Not thread-safe.
@@ -54,21 +55,16 @@ class Layout {
 // A stream that waits for no other.
 class CodecStream {
  public:
-  CodecStream() {
-    CheckCall(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  }
-  ~CodecStream() { cudaStreamDestroy(stream_); }
+  CodecStream();
+  ~CodecStream();
   CodecStream(const CodecStream&) = delete;
-  cudaStream_t get() const { return stream_; }
-  // To the GPU, from the GPU: as the pointers are.
-  void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
-    CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_),
-              "cudaMemcpyAsync");
-  }
-  void Wait(const char* what) { CheckCall(cudaStreamSynchronize(stream_), what); }
+  Stream get() const { return stream_; }
+  void ToGpu(void* to, const void* from, int64_t bytes);
+  void ToHost(void* to, const void* from, int64_t bytes);
+  void Wait(const char* what);
 
  private:
-  cudaStream_t stream_ = nullptr;
+  Stream stream_ = nullptr;
 };
 
 // Lanes of calls that run side by side; each call borrows one, and makes it if none is idle. One

@@ -1,5 +1,7 @@
 #include "pipeline/cuda/context_device.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -34,8 +36,9 @@ struct ContextDevice::Model {
     std::byte* const data = memory.Reserve(kTables + sizeof(ContextWaves));
     CheckCall(cudaMemcpy(data, &ContextModel(), sizeof(ContextTables), cudaMemcpyHostToDevice),
               "cudaMemcpy of the context model");
-    CheckCall(cudaMemcpy(data + kTables, &ContextOrder(), sizeof(ContextWaves), cudaMemcpyHostToDevice),
-              "cudaMemcpy of the context model");
+    CheckCall(
+        cudaMemcpy(data + kTables, &ContextOrder(), sizeof(ContextWaves), cudaMemcpyHostToDevice),
+        "cudaMemcpy of the context model");
     tables = reinterpret_cast<const ContextTables*>(data);
     waves = reinterpret_cast<const ContextWaves*>(data + kTables);
   }
@@ -61,8 +64,8 @@ class ContextDevice::Lane {
     }
     Send(task_values_ + values_bytes_);
     EncodeContext(task_, stream_.get());
-    stream_.Copy(host_ + sizes_, device_ + sizes_,
-                 static_cast<int64_t>(blocks.size() * sizeof(int64_t)), cudaMemcpyDeviceToHost);
+    stream_.ToHost(host_ + sizes_, device_ + sizes_,
+                   static_cast<int64_t>(blocks.size() * sizeof(int64_t)));
     stream_.Wait("EncodeContext");
     const auto* const made = reinterpret_cast<const int64_t*>(host_ + sizes_);
     Layout layout;
@@ -70,8 +73,7 @@ class ContextDevice::Lane {
     for (size_t b = 0; b < blocks.size(); ++b) places.push_back(layout.Add(made[b]));
     std::byte* const packed = streams_memory_.Reserve(layout.size());
     for (size_t b = 0; b < blocks.size(); ++b) {
-      stream_.Copy(packed + places[b], device_ + streams_ + begins_[b], made[b],
-                   cudaMemcpyDeviceToHost);
+      stream_.ToHost(packed + places[b], device_ + streams_ + begins_[b], made[b]);
     }
     stream_.Wait("cudaMemcpyAsync");
     std::vector<std::vector<std::byte>> all;
@@ -93,10 +95,9 @@ class ContextDevice::Lane {
     }
     // All but the values, which lie between.
     Send(task_values_);
-    stream_.Copy(device_ + streams_, host_ + streams_, begins_.back(), cudaMemcpyHostToDevice);
+    stream_.ToGpu(device_ + streams_, host_ + streams_, begins_.back());
     DecodeContext(task_, stream_.get());
-    stream_.Copy(host_ + task_values_, device_ + task_values_, values_bytes_,
-                 cudaMemcpyDeviceToHost);
+    stream_.ToHost(host_ + task_values_, device_ + task_values_, values_bytes_);
     stream_.Wait("DecodeContext");
     for (size_t b = 0; b < blocks.size(); ++b) {
       const int32_t* from = Values(b, components.size());
@@ -144,9 +145,10 @@ class ContextDevice::Lane {
     const int64_t told = layout.size();
     const int64_t order =
         layout.Add(int64_t{voxels.back()} * static_cast<int64_t>(sizeof(int32_t)));
-    const int64_t symbols = layout.Add(encoding ? int64_t{voxels.back()} * parts * kContextSymbolWords *
-                                                      static_cast<int64_t>(sizeof(uint32_t))
-                                                : 0);
+    const int64_t symbols =
+        layout.Add(encoding ? int64_t{voxels.back()} * parts * kContextSymbolWords *
+                                  static_cast<int64_t>(sizeof(uint32_t))
+                            : 0);
     const int64_t memory = layout.Add(count * ContextMemoryBytes(static_cast<int>(parts)));
     host_ = host_memory_.Reserve(told);
     device_ = device_memory_.Reserve(layout.size());
@@ -178,7 +180,7 @@ class ContextDevice::Lane {
              reinterpret_cast<uint32_t*>(device_ + symbols),
              reinterpret_cast<uint8_t*>(device_ + memory)};
   }
-  void Send(int64_t bytes) { stream_.Copy(device_, host_, bytes, cudaMemcpyHostToDevice); }
+  void Send(int64_t bytes) { stream_.ToGpu(device_, host_, bytes); }
 
   CodecStream stream_;
   GrowingMemory device_memory_{false}, host_memory_{true}, streams_memory_{true};

@@ -130,9 +130,7 @@ class Block {
     const int32_t* const from = view_.values[view_.component];
     ForVoxels([&](int leaf, int voxel, int at) { to[leaf * 512 + voxel] = from[at]; });
   }
-  __device__ int voxels() const {
-    return task_.voxels[blockIdx.x + 1] - task_.voxels[blockIdx.x];
-  }
+  __device__ int voxels() const { return task_.voxels[blockIdx.x + 1] - task_.voxels[blockIdx.x]; }
   __device__ int at(int voxel) const { return order_[voxel]; }
   __device__ const ContextComponent& component() const { return task_.components[view_.component]; }
 
@@ -285,7 +283,8 @@ __global__ void __launch_bounds__(kThreads) FindSymbols(const ContextTask task) 
   extern __shared__ int4 bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
   Block block(task, shared);
-  const int begin = static_cast<int>(blockIdx.y) * kBatch, step = static_cast<int>(gridDim.y) * kBatch;
+  const int begin = static_cast<int>(blockIdx.y) * kBatch,
+            step = static_cast<int>(gridDim.y) * kBatch;
   if (begin >= block.voxels()) return;
   block.LoadTables();
   const int thread = static_cast<int>(threadIdx.x);

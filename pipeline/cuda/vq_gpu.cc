@@ -1,5 +1,7 @@
 #include "pipeline/cuda/vq_gpu.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -35,9 +37,9 @@ class VqGpu::Lane {
     for (size_t i = 0; i < numbers.size(); ++i)
       std::memcpy(At<Leaf>(numbers_) + i, numbers[i], sizeof(Leaf));
     // Inputs lie first, what is made of them behind.
-    stream_.Copy(device_, host_, about_, cudaMemcpyHostToDevice);
+    stream_.ToGpu(device_, host_, about_);
     EncodeVqLeaves(task_, stream_.get());
-    stream_.Copy(host_ + about_, device_ + about_, end_ - about_, cudaMemcpyDeviceToHost);
+    stream_.ToHost(host_ + about_, device_ + about_, end_ - about_);
     stream_.Wait("EncodeVqLeaves");
     for (size_t i = 0; i < leaves.size(); ++i) {
       VqLeaf& leaf = leaves[i];
@@ -63,10 +65,10 @@ class VqGpu::Lane {
       std::memcpy(At<uint8_t>(codes_) + i * sizeof leaves[i].codes, &leaves[i].codes,
                   sizeof leaves[i].codes);
     }
-    stream_.Copy(device_, host_, numbers_, cudaMemcpyHostToDevice);
-    stream_.Copy(device_ + about_, host_ + about_, restored_ - about_, cudaMemcpyHostToDevice);
+    stream_.ToGpu(device_, host_, numbers_);
+    stream_.ToGpu(device_ + about_, host_ + about_, restored_ - about_);
     DecodeVqLeaves(task_, stream_.get());
-    stream_.Copy(host_ + numbers_, device_ + numbers_, about_ - numbers_, cudaMemcpyDeviceToHost);
+    stream_.ToHost(host_ + numbers_, device_ + numbers_, about_ - numbers_);
     stream_.Wait("DecodeVqLeaves");
     for (size_t i = 0; i < leaves.size(); ++i)
       std::memcpy(numbers[i], At<Leaf>(numbers_) + i, sizeof(Leaf));

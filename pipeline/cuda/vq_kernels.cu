@@ -68,7 +68,8 @@ __device__ void Layer(const int32_t (&weights)[Runs::kRuns * Runs::kRun / 4][kOu
                       const Done& done) {
   constexpr int kWide = kOut < 16 ? kOut : 16, kGroups = kOut / kWide;
   constexpr int kWords = Runs::kVector / 4;
-  const int half = static_cast<int>(threadIdx.x) / kWide, lane = static_cast<int>(threadIdx.x) % kWide;
+  const int half = static_cast<int>(threadIdx.x) / kWide,
+            lane = static_cast<int>(threadIdx.x) % kWide;
   for (int item = half; item < kLeaves * kTiles * kGroups; item += kThreads / kWide) {
     const int leaf = item / (kTiles * kGroups), tile = item / kGroups % kTiles;
     const int out = item % kGroups * kWide + lane;
@@ -138,9 +139,7 @@ struct Nets {
     }
     __syncthreads();
   }
-  __device__ bool On(int voxel) const {
-    return (mine().mask[voxel / 64] >> (voxel % 64) & 1) != 0;
-  }
+  __device__ bool On(int voxel) const { return (mine().mask[voxel / 64] >> (voxel % 64) & 1) != 0; }
   // Of values of this leaf's active voxels, into `total`.
   template <typename Value>
   __device__ void Sum(const Value& value) const {
@@ -192,8 +191,8 @@ struct Nets {
     __syncthreads();
     for (int i = Rank(); i < kVqCells * kVqPatch; i += kEach) {
       const int cell = i / kVqPatch, x = i / 16 % 4, y = i / 4 % 4, z = i % 4;
-      const int at = ((cell / 16 * 2 + x) * kBordered + cell / 4 % 4 * 2 + y) * kBordered +
-                     cell % 4 * 2 + z;
+      const int at =
+          ((cell / 16 * 2 + x) * kBordered + cell / 4 % 4 * 2 + y) * kBordered + cell % 4 * 2 + z;
       mine().patches[cell][i % kVqPatch] =
           i % kVqPatch < kVqPatch / 2 ? mine().values[at] : mine().active[at];
     }
@@ -283,8 +282,9 @@ struct Nets {
     for (int i = Rank(); mine().more && i < kVqCells * kVqCellInputs; i += kEach) {
       const int cell = i / kVqCellInputs, in = i % kVqCellInputs;
       mine().cells[PaddedAt(cell)][in] =
-          in < kVqWidth ? static_cast<int8_t>(vq::Clamp(mine().sum[cell][in], -kVqMost, kVqMost))
-                        : static_cast<int8_t>(kVqOne * (mine().corners[cell] >> (in - kVqWidth) & 1));
+          in < kVqWidth
+              ? static_cast<int8_t>(vq::Clamp(mine().sum[cell][in], -kVqMost, kVqMost))
+              : static_cast<int8_t>(kVqOne * (mine().corners[cell] >> (in - kVqWidth) & 1));
     }
     __syncthreads();
     Layer<Around<kVqCellInputs, 8>>(
@@ -314,8 +314,7 @@ struct Nets {
 
 __global__ void __launch_bounds__(kThreads) Encode(const VqTask task) {
   extern __shared__ int4 bytes[];
-  const Nets nets{task, reinterpret_cast<Leaf*>(bytes),
-                  static_cast<int>(blockIdx.x) * kLeaves};
+  const Nets nets{task, reinterpret_cast<Leaf*>(bytes), static_cast<int>(blockIdx.x) * kLeaves};
   nets.Begin();
   nets.Encode();
   nets.Flat(task.restored);
@@ -341,8 +340,7 @@ __global__ void __launch_bounds__(kThreads) Encode(const VqTask task) {
 
 __global__ void __launch_bounds__(kThreads) Decode(const VqTask task) {
   extern __shared__ int4 bytes[];
-  const Nets nets{task, reinterpret_cast<Leaf*>(bytes),
-                  static_cast<int>(blockIdx.x) * kLeaves};
+  const Nets nets{task, reinterpret_cast<Leaf*>(bytes), static_cast<int>(blockIdx.x) * kLeaves};
   nets.Begin();
   Leaf& mine = nets.mine();
   nets.Place(nets.Here() ? task.offsets[nets.Index()] : 0,
@@ -372,8 +370,8 @@ void Launch(void (*kernel)(VqTask), const VqTask& task, Stream stream) {
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   Require(status == cudaSuccess, "shared memory of the codes' nets");
-  kernel<<<static_cast<unsigned>((task.leaves + kLeaves - 1) / kLeaves), kThreads, kBytes, stream>>>(
-      task);
+  kernel<<<static_cast<unsigned>((task.leaves + kLeaves - 1) / kLeaves), kThreads, kBytes,
+           stream>>>(task);
 }
 
 template <int kIn, int kOut>

@@ -11,6 +11,9 @@
     vdb_opinion.py tell FILE         prints a JSON list of what it says of each grid
     vdb_opinion.py describe FILE X,Y,Z...
                                      prints, as JSON, the file's metadata and of each grid more, with [value, active] of places
+    vdb_opinion.py voxels FILE BOXES OUT
+                                     writes, as .npz, of each grid in BOXES (JSON: [name, list of boxes or null]), half-open, what is in
+                                     each: [x,y,z] values and what is active; and all that is active in leaves: places and values
     vdb_opinion.py sides A B NAME...  prints the names of grids whose active values keep their sign and the background
     vdb_opinion.py unclassed A B NAME  writes a grid of A, without its class, as B
     vdb_opinion.py compare A B [BOUND]
@@ -175,6 +178,12 @@ def cases(folder):
         for made in grids:
             made.copyFromArray(rng.uniform(size=(40,) * 3).astype(np.float32))
         write(name, *grids)
+    shared = grid()
+    shared.getAccessor().setValueOn((5, 6, 7), 1.5)
+    shared.fill((16, 0, 0), (23, 7, 7), 0.5)
+    again = shared.copy()  # its tree is that of the other
+    again.name, again["artist"] = "again", "x2"
+    write("shared", shared, again)
     many = [grid(name=f"grid{k}") for k in range(256)]
     for k, made in enumerate(many):
         made.getAccessor().setValueOn((k, -k, 3), 0.5 * k)
@@ -201,6 +210,25 @@ def dense(path, name, x, y, z, edge, out):
     assert active.sum() == grid.activeVoxelCount(), "the cube has all that is active"
     np.save(out, values.transpose(2, 1, 0))
     np.save(out + ".active", active.transpose(2, 1, 0))
+
+
+def voxels(path, boxes, out):
+    found, wanted = {}, json.loads(pathlib.Path(boxes).read_text())
+    for grid in vdb.readAll(path)[0]:  # by name, twins in their order
+        index = next(i for i, (name, *_) in enumerate(wanted) if name == grid.name)
+        of_grid, wanted[index] = wanted[index][1], [None]
+        if of_grid is None:
+            continue
+        at, components = grid.getConstAccessor(), len(numbers(grid.background))
+        for k, (begin, end) in enumerate(of_grid):
+            extents = [b - a for a, b in zip(begin, end)]
+            values = [at.probeValue((begin[0] + x, begin[1] + y, begin[2] + z)) for x, y, z in np.ndindex(*extents)]
+            found[f"{index} {k} values"] = np.array([value for value, _ in values], np.float32).reshape(*extents, components)
+            found[f"{index} {k} active"] = np.array([on for _, on in values], np.bool_).reshape(extents)
+        leaves = [(c.min, c.value) for c in grid.citerOnValues() if c.depth == 3]
+        found[f"{index} places"] = np.array([place for place, _ in leaves], np.int32).reshape(len(leaves), 3)
+        found[f"{index} leaves"] = np.array([value for _, value in leaves], np.float32).reshape(len(leaves), components)
+    np.savez(out, **found)
 
 
 def text(value):
@@ -318,6 +346,8 @@ if __name__ == "__main__":
         only(*sys.argv[2:])
     elif sys.argv[1] == "dense":
         dense(*sys.argv[2:])
+    elif sys.argv[1] == "voxels":
+        voxels(*sys.argv[2:])
     elif sys.argv[1] == "sides":
         sides(*sys.argv[2:])
     elif sys.argv[1] == "unclassed":

@@ -121,6 +121,15 @@ def test_the_scripts_of_the_archive_bring_the_modules_of_ours_that_they_import(u
     assert {"model_files", "package_build"} <= ours <= {script.stem for script in scripts}
 
 
+def test_the_reader_of_the_archive_opens_files(unpacked, tmp_path):
+    tool = ROOT / "build/tests/bin/tvdb_fuzz"
+    subprocess.run([tool, "corpus", tmp_path], check=True)
+    done = subprocess.run([sys.executable, "-c", f"import tvdb; print(tvdb.open('{tmp_path}/0.tvdb').grids[0].label)"], cwd="/",
+                          env={"PYTHONPATH": str(unpacked / "share/tilery"), "PATH": os.environ["PATH"]}, capture_output=True, text=True)
+    assert done.stdout == "density\n", done.stderr
+    assert (unpacked / "include/tvdb.h").exists()
+
+
 def test_an_archive_with_tests_runs_them_without_the_source_tree(tmp_path):
     bundle(tmp_path / "t.tar", "--tests")
     subprocess.run(["tar", "-xf", tmp_path / "t.tar", "-C", tmp_path], check=True)

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "io/vdb_writer.h"
-#include "pipeline/codec/grid_file.h"
+#include "pipeline/codec/grid_reader.h"
 #include "tests/io/temp_folder.h"
 
 namespace tilery {
@@ -69,6 +69,14 @@ void RoundTrip(const TempFolder& folder, int lowers) {
     OutputFile out(folder / "b.vdb", "test");
     DecompressGrids(TvdbFile(folder / "a.tvdb"), out);
     out.Publish(Durability::kRename);
+  }
+  {
+    const GridReader reader(folder / "a.tvdb");
+    LeafReader leaves(reader, 0);
+    LeafReader::Leaf leaf;
+    int count = 0;
+    while (leaves.Next(&leaf)) ++count;
+    EXPECT_EQ(count, lowers * kLeavesOfNode);
   }
   // Read as streams: whole files would be what memory peaks at.
   std::ifstream a(folder / "a.vdb", std::ios::binary), b(folder / "b.vdb", std::ios::binary);

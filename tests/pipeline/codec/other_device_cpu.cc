@@ -30,8 +30,6 @@ class PortableDevice final : public NumberDevice {
 }  // namespace
 
 std::unique_ptr<NumberDevice> OtherDevice() { return std::make_unique<PortableDevice>(); }
-std::unique_ptr<VqDevice> OtherVqDevice() {
-  return std::make_unique<VqCpu>(VqKernel::kPortable);
-}
+std::unique_ptr<VqDevice> OtherVqDevice() { return std::make_unique<VqCpu>(VqKernel::kPortable); }
 
 }  // namespace tilery

@@ -22,13 +22,11 @@ namespace {
 int Run(const std::vector<std::string>& args) {
   if ((args.size() == 4 || args.size() == 5) && args[0] == "compress") {
     GridBounds bounds = ParseGridBounds(args[3]);
-    if (args.size() == 5)
-      bounds.method = args[4] == "vq" ? GridMethod::kVq : GridMethod::kAuto;
+    if (args.size() == 5) bounds.method = args[4] == "vq" ? GridMethod::kVq : GridMethod::kAuto;
     const VdbFile from(args[1]);
     OutputFile out(args[2], "tvdb-tool");
     ThreadPool pool(2);
-    CompressGrids(from, out, bounds,
-                  {.pool = &pool, .devices = {}, .step = {}});
+    CompressGrids(from, out, bounds, {.pool = &pool, .devices = {}, .step = {}});
     out.Publish(Durability::kRename);
     for (const GridReport& grid : ReportsOf(TvdbFile(args[2]))) {
       std::cout << grid.about.label << ' ' << grid.bound << ' ' << grid.max_error << ' '
@@ -67,7 +65,8 @@ int Run(const std::vector<std::string>& args) {
                 });
     return 0;
   }
-  std::cerr << "tvdb_tool compress IN OUT BOUND | decompress IN OUT | samples|leaves IN OUT BOUND\n";
+  std::cerr
+      << "tvdb_tool compress IN OUT BOUND | decompress IN OUT | samples|leaves IN OUT BOUND\n";
   return 1;
 }
 

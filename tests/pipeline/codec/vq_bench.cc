@@ -105,8 +105,8 @@ class Resident {
     std::byte* const data = memory_.Reserve(layout.size());
     const auto packed = std::make_unique<cuda::VqWords>();
     cuda::FillVqWords(VqModel(), packed.get());
-    cuda::CheckCall(
-        cudaMemcpy(data + words, packed.get(), sizeof *packed, cudaMemcpyHostToDevice), "copy");
+    cuda::CheckCall(cudaMemcpy(data + words, packed.get(), sizeof *packed, cudaMemcpyHostToDevice),
+                    "copy");
     task_.words = reinterpret_cast<const cuda::VqWords*>(data + words);
     task_.leaves = static_cast<int32_t>(count);
     task_.masks = reinterpret_cast<const uint64_t*>(data + masks);
@@ -194,14 +194,16 @@ int Run(const std::vector<std::string>& given) {
       std::vector<Batch> batches;
       std::vector<std::vector<VqLeaf>> coded;
       for (const Source& source : sources) {
-        batches.emplace_back(source, 0, count / static_cast<size_t>(source.coding.numbers.components));
+        batches.emplace_back(source, 0,
+                             count / static_cast<size_t>(source.coding.numbers.components));
         coded.push_back(gpu.Encode(batches.back().masks, batches.back().from,
                                    source.coding.vq->goal, batches.back().to));
       }
       for (const bool measured : {false, true}) {
         std::atomic<size_t> next{0};
         std::atomic<int64_t> leaves{0};
-        const size_t jobs = sources.size() * (4 + (measured ? 1500000 : 100000) / count / sources.size());
+        const size_t jobs =
+            sources.size() * (4 + (measured ? 1500000 : 100000) / count / sources.size());
         const double start = Seconds();
         std::vector<std::thread> pool;
         for (int t = 0; t < threads; ++t) {
@@ -227,8 +229,10 @@ int Run(const std::vector<std::string>& given) {
         for (std::thread& thread : pool) thread.join();
         const double rate = static_cast<double>(leaves) / (Seconds() - start);
         if (measured) {
-          std::printf("%s, whole way, %d threads, %zu leaves a call: %.3f M leaves/s, %.0f %% of forward only\n",
-                      decoding ? "decode" : "encode", threads, count, rate / 1e6, 100 * rate / best);
+          std::printf(
+              "%s, whole way, %d threads, %zu leaves a call: %.3f M leaves/s, %.0f %% of forward "
+              "only\n",
+              decoding ? "decode" : "encode", threads, count, rate / 1e6, 100 * rate / best);
           whole = std::max(whole, rate);
         }
       }
@@ -250,8 +254,9 @@ int Run(const std::vector<std::string>& given) {
       }
     }
     const double rate = leaves / (Seconds() - start);
-    std::printf("encode, serial loop, 64 leaves at a time: %.3f M leaves/s; whole way is %.1f times that\n",
-                rate / 1e6, whole / rate);
+    std::printf(
+        "encode, serial loop, 64 leaves at a time: %.3f M leaves/s; whole way is %.1f times that\n",
+        rate / 1e6, whole / rate);
   }
   return 0;
 }

@@ -1,12 +1,11 @@
 // The method vq: the same codes and numbers on each device, and bytes that tell them.
-#include "pipeline/codec/vq_codes.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 #include <thread>
 
+#include "pipeline/codec/vq_codes.h"
 #include "pipeline/codec/vq_region.h"
 #include "tests/pipeline/codec/other_device.h"
 
@@ -23,9 +22,9 @@ struct Leaves {
     masks.push_back(mask);
     numbers.emplace_back();
     ForOn(mask, [&](size_t voxel) {
-      numbers.back()[voxel] = number(static_cast<double>(voxel / 64),
-                                     static_cast<double>(voxel / 8 % 8),
-                                     static_cast<double>(voxel % 8));
+      numbers.back()[voxel] =
+          number(static_cast<double>(voxel / 64), static_cast<double>(voxel / 8 % 8),
+                 static_cast<double>(voxel % 8));
     });
   }
 };
@@ -138,8 +137,8 @@ TEST(Vq, SeveralThreadsMayCodeAtOnce) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < 3; ++round) {
         const Coded coded = Encode(leaves, {400, 4}, *other);
-        same[t] += coded.restored == wanted.restored &&
-                   Decode(leaves, coded, *other) == wanted.restored;
+        same[t] +=
+            coded.restored == wanted.restored && Decode(leaves, coded, *other) == wanted.restored;
       }
     });
   }
