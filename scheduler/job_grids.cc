@@ -71,15 +71,15 @@ void FillGrids(const JobFiller& from, const FlatJob& flat, Job& job) {
     try {
       job.max_error = ParseGridBounds(AsText(v, k));
       job.max_error.method = method;
-      const auto none = [](const GridBound& bound) { return bound.kind == GridBound::Kind::kNone; };
-      if (method != GridMethod::kVq &&
-          (none(job.max_error.standard) ||
-           std::any_of(job.max_error.named.begin(), job.max_error.named.end(),
-                       [&](const auto& entry) { return none(entry.second); })))
-        RefuseValue(v, k.key, "is without a bound, which is for compress.method vq alone");
     } catch (const Error& error) {
       RefuseValue(v, k.key, error.what());
     }
+    const auto none = [](const GridBound& bound) { return bound.kind == GridBound::Kind::kNone; };
+    if (method != GridMethod::kVq &&
+        (none(job.max_error.standard) ||
+         std::any_of(job.max_error.named.begin(), job.max_error.named.end(),
+                     [&](const auto& entry) { return none(entry.second); })))
+      RefuseValue(v, k.key, "is without a bound, which is for compress.method vq alone");
   });
 }
 
