@@ -112,24 +112,24 @@ std::vector<std::optional<VqBlock>> CodesOf(const Region& region, const RegionNu
   std::vector<std::optional<VqBlock>> codes(numbers.blocks.size());
   if (!coding.vq) return codes;
   std::vector<VqBlock> all = EncodeVq(numbers.blocks, coding, CodesDevice(devices));
-  size_t leaf = 0;
-  for (size_t b = 0; b < all.size(); ++b) {
-    CodingError here;
-    for (size_t i = 0; i < numbers.blocks[b].places.size(); ++i, ++leaf) {
-      here.Add(ErrorOf(all[b].restored, i, region.LeafValues(numbers.leaves[leaf], coding.numbers),
-                       coding));
+  size_t first = 0;  // leaf of a block
+  const auto error_of = [&](const BlockNumbers& block) {
+    CodingError sum;
+    for (size_t i = 0; i < block.places.size(); ++i) {
+      const size_t leaf = numbers.leaves[first + i];
+      sum.Add(ErrorOf(block, i, region.LeafValues(leaf, coding.numbers), coding));
     }
-    if (!all[b].told || !std::isfinite(here.most)) {
-      here = {};
-      leaf -= numbers.blocks[b].places.size();
-      for (size_t i = 0; i < numbers.blocks[b].places.size(); ++i, ++leaf) {
-        here.Add(ErrorOf(numbers.blocks[b], i,
-                         region.LeafValues(numbers.leaves[leaf], coding.numbers), coding));
-      }
-    } else {
+    return sum;
+  };
+  for (size_t b = 0; b < all.size(); ++b) {
+    CodingError here = error_of(all[b].restored);
+    if (all[b].told && std::isfinite(here.most)) {
       codes[b] = std::move(all[b]);
+    } else {
+      here = error_of(numbers.blocks[b]);
     }
     if (error != nullptr) error->Add(here);
+    first += numbers.blocks[b].places.size();
   }
   return codes;
 }
@@ -144,7 +144,7 @@ void PutStream(BytePacker* out, std::span<const std::byte> stream) {
 std::vector<std::byte> EncodeRegion(const Region& region, const Region* other,
                                     const RegionCoding& coding, CodingError* error,
                                     const RegionDevices& devices) {
-  RegionNumbers numbers = NumbersOf(region, coding, error);
+  const RegionNumbers numbers = NumbersOf(region, coding, error);
   std::vector<std::optional<VqBlock>> codes = CodesOf(region, numbers, coding, error, devices);
   // Streams of whole numbers, of blocks that are no codes.
   std::vector<std::vector<std::byte>> streams(numbers.blocks.size());

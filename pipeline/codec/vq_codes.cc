@@ -149,9 +149,8 @@ void VqCodesModel::Encode(RangeEncoder* coder, size_t component, const LeafMask&
                           const VqLeaf& leaf) {
   Component& models = components_[component];
   models.scale.Encode(coder, int64_t{leaf.place.scale} - models.last.scale);
-  models.offset.Encode(
-      coder, int64_t{VqOffset(leaf.place)} / (int64_t{1} << VqOffsetShift(leaf.place.scale)) -
-                 VqOffset(models.last) / (int64_t{1} << VqOffsetShift(leaf.place.scale)));
+  const int64_t unit = int64_t{1} << VqOffsetShift(leaf.place.scale);
+  models.offset.Encode(coder, VqOffset(leaf.place) / unit - VqOffset(models.last) / unit);
   models.last = leaf.place;
   for (int stage = 0; leaf.place.scale != 0 && stage < kVqStages; ++stage) {
     coder->Encode(&models.more[static_cast<size_t>(stage)], stage < leaf.stages);
@@ -168,8 +167,9 @@ void VqCodesModel::Encode(RangeEncoder* coder, size_t component, const LeafMask&
 VqLeaf VqCodesModel::Decode(RangeDecoder* coder, size_t component, const LeafMask& mask) {
   Component& models = components_[component];
   VqLeaf leaf;
-  leaf.place.scale = static_cast<uint8_t>(models.last.scale + models.scale.Decode(coder));
-  // Damaged bytes may give any.
+  // Damaged bytes may give any numbers, which must not overflow.
+  leaf.place.scale =
+      static_cast<uint8_t>(models.last.scale + static_cast<uint64_t>(models.scale.Decode(coder)));
   const int64_t unit = int64_t{1} << VqOffsetShift(leaf.place.scale);
   leaf.place.offset = vq::Clamp(
       VqOffset(models.last) / unit + vq::Clamp(models.offset.Decode(coder), -(1 << 28), 1 << 28),

@@ -18,6 +18,8 @@ void CheckCall(int code, const char* call, int64_t bytes) {
   throw Error(Fault::kInternal, "CUDA: " + said);
 }
 
+void UseDevice(int device) { CheckCall(cudaSetDevice(device), "cudaSetDevice"); }
+
 std::byte* GrowingMemory::Reserve(int64_t bytes) {
   if (bytes <= size_) return data_;
   Free();

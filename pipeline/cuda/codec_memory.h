@@ -17,6 +17,8 @@ namespace tilery::cuda {
 // `status`: a cudaError_t.
 void CheckCall(int status, const char* call, int64_t bytes = 0);
 
+void UseDevice(int device);  // on this thread
+
 // Memory of the GPU or pinned memory of the host that grows and never shrinks; what it held is lost
 // when it grows. Not thread-safe.
 class GrowingMemory {
@@ -93,6 +95,33 @@ class Lanes {
  private:
   std::mutex mutex_;  // guards `idle_`
   std::vector<std::unique_ptr<Lane>> idle_;
+};
+
+// What of a codec lies on one GPU: a model that all calls share, made by the first one, and lanes.
+// Thread-safe.
+template <typename Model, typename Lane>
+class CodecGpu {
+ public:
+  explicit CodecGpu(int device) : device_(device) {}
+  // Calls use(model, lane), the device being this thread's.
+  template <typename Use>
+  auto With(const Use& use) {
+    UseDevice(device_);
+    const Model& model = Get();
+    return lanes_.With([&](Lane& lane) { return use(model, lane); });
+  }
+
+ private:
+  const Model& Get() {
+    const std::scoped_lock lock(mutex_);
+    if (!model_) model_ = std::make_unique<Model>();
+    return *model_;
+  }
+
+  const int device_;
+  std::mutex mutex_;  // guards `model_`, which stays once it is there
+  std::unique_ptr<Model> model_;
+  Lanes<Lane> lanes_;
 };
 
 }  // namespace tilery::cuda

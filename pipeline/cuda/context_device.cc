@@ -191,30 +191,21 @@ class ContextDevice::Lane {
   ContextTask task_{};
 };
 
-ContextDevice::ContextDevice(int device)
-    : device_(device), lanes_(std::make_unique<Lanes<Lane>>()) {}
+ContextDevice::ContextDevice(int device) : gpu_(std::make_unique<CodecGpu<Model, Lane>>(device)) {}
 ContextDevice::~ContextDevice() = default;
-
-const ContextDevice::Model& ContextDevice::Here() {
-  CheckCall(cudaSetDevice(device_), "cudaSetDevice");
-  const std::scoped_lock lock(mutex_);
-  if (!model_) model_ = std::make_unique<Model>();
-  return *model_;
-}
 
 std::vector<std::vector<std::byte>> ContextDevice::Encode(
     std::span<const BlockNumbers> blocks, std::span<const ContextComponent> components) {
   if (blocks.empty()) return {};
-  const Model& model = Here();
-  return lanes_->With([&](Lane& lane) { return lane.Encode(model, blocks, components); });
+  return gpu_->With(
+      [&](const Model& model, Lane& lane) { return lane.Encode(model, blocks, components); });
 }
 
 void ContextDevice::Decode(std::span<const std::span<const std::byte>> streams,
                            std::span<const ContextComponent> components,
                            std::span<BlockNumbers> blocks) {
   if (blocks.empty()) return;
-  const Model& model = Here();
-  lanes_->With([&](Lane& lane) {
+  gpu_->With([&](const Model& model, Lane& lane) {
     lane.Decode(model, streams, components, blocks);
     return true;
   });

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "pipeline/codec/number_device.h"
 
 namespace tilery::cuda {
 
-template <typename Lane>
-class Lanes;
+template <typename Model, typename Lane>
+class CodecGpu;
 
 // Calls of several threads run side by side, each on a stream and with memory of its own, which
 // stay for the next one: as much as the largest call needed. Error(kTransient) where the GPU or the
@@ -28,12 +27,7 @@ class ContextDevice final : public NumberDevice {
  private:
   struct Model;
   class Lane;
-  const Model& Here();  // makes the device this thread's
-
-  const int device_;
-  std::mutex mutex_;  // guards `model_`, which stays once it is there
-  std::unique_ptr<Model> model_;
-  const std::unique_ptr<Lanes<Lane>> lanes_;
+  const std::unique_ptr<CodecGpu<Model, Lane>> gpu_;
 };
 
 }  // namespace tilery::cuda

@@ -120,22 +120,14 @@ class VqGpu::Lane {
   VqTask task_{};
 };
 
-VqGpu::VqGpu(int device) : device_(device), lanes_(std::make_unique<Lanes<Lane>>()) {}
+VqGpu::VqGpu(int device) : gpu_(std::make_unique<CodecGpu<Model, Lane>>(device)) {}
 VqGpu::~VqGpu() = default;
-
-const VqGpu::Model& VqGpu::Here() {
-  CheckCall(cudaSetDevice(device_), "cudaSetDevice");
-  const std::scoped_lock lock(mutex_);
-  if (!model_) model_ = std::make_unique<Model>();
-  return *model_;
-}
 
 std::vector<VqLeaf> VqGpu::Encode(std::span<const LeafMask* const> masks,
                                   std::span<const Leaf* const> numbers, const VqGoal& goal,
                                   std::span<Leaf* const> restored) {
-  const Model& model = Here();
   std::vector<VqLeaf> leaves(masks.size());
-  lanes_->With([&](Lane& lane) {
+  gpu_->With([&](const Model& model, Lane& lane) {
     for (size_t first = 0; first < masks.size(); first += kVqBatch) {
       const size_t count = std::min<size_t>(kVqBatch, masks.size() - first);
       lane.Encode(model, masks.subspan(first, count), numbers.subspan(first, count), goal,
@@ -148,8 +140,7 @@ std::vector<VqLeaf> VqGpu::Encode(std::span<const LeafMask* const> masks,
 
 void VqGpu::Decode(std::span<const LeafMask* const> masks, std::span<const VqLeaf> leaves,
                    std::span<Leaf* const> numbers) {
-  const Model& model = Here();
-  lanes_->With([&](Lane& lane) {
+  gpu_->With([&](const Model& model, Lane& lane) {
     for (size_t first = 0; first < masks.size(); first += kVqBatch) {
       const size_t count = std::min<size_t>(kVqBatch, masks.size() - first);
       lane.Decode(model, masks.subspan(first, count), leaves.subspan(first, count),

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "pipeline/codec/vq_nets.h"
 
 namespace tilery::cuda {
 
-template <typename Lane>
-class Lanes;
+template <typename Model, typename Lane>
+class CodecGpu;
 
 // Calls of several threads run side by side, each on a stream and with memory of its own, which
 // stay for the next one: of kVqBatch leaves at most, 5 KB each, of the GPU and pinned. Larger calls
@@ -30,12 +29,7 @@ class VqGpu final : public VqDevice {
  private:
   struct Model;
   class Lane;
-  const Model& Here();  // makes the device this thread's
-
-  const int device_;
-  std::mutex mutex_;  // guards `model_`, which stays once it is there
-  std::unique_ptr<Model> model_;
-  const std::unique_ptr<Lanes<Lane>> lanes_;
+  const std::unique_ptr<CodecGpu<Model, Lane>> gpu_;
 };
 
 }  // namespace tilery::cuda
